@@ -269,7 +269,8 @@ def running_evidence(points: Sequence[Mapping[str, Any]], *, theme: Theme, total
 def drift_power(rows: pd.DataFrame, window: int, *, theme: Theme) -> go.Figure:
     """How often the drift test speaks on real pairs, against the traces of a window.
 
-    rows : columns scenario (of :data:`DRIFT_KINDS`), k, value, std. window : the smaller one's traces, marked; or 0.
+    rows : columns scenario (of :data:`DRIFT_KINDS`), k, value, n (pairs).
+    window : the smaller one's traces, marked; or 0.
     """
     token, colours = TOKENS[theme], READER_COLOURS[theme]
     looks = ((token["soft"], "dot", "circle-open"), (colours[0], "solid", "circle"), (colours[1], "solid", "square"))
@@ -279,10 +280,11 @@ def drift_power(rows: pd.DataFrame, window: int, *, theme: Theme) -> go.Figure:
         curve = rows[rows["scenario"] == scenario].sort_values("k")
         if curve.empty:
             continue
-        spread = {"array": curve["std"].fillna(0.0).tolist(), "color": colour, "thickness": 1, "width": 3}
+        low, high = zip(*(plots.wilson(share, int(n)) for share, n in tables.rows(curve, "value", "n")), strict=True)
+        over, under = list(high - curve["value"]), list(curve["value"] - low)
         look: Plot = {
             "mode": "lines+markers", "line": plots.pen(colour, 2, dash),
-            "marker": {"size": 8, "symbol": symbol}, "error_y": spread,
+            "marker": {"size": 8, "symbol": symbol}, "error_y": plots.bars(over, under, colour, 1, 3),
             "hovertemplate": f"<b>{words}</b><br>windows of %{{x}}: %{{y:.0%}} called different<extra></extra>",
         }  # fmt: skip
         data.append(plots.scatter(words, curve["k"], curve["value"], **look))

@@ -119,7 +119,7 @@ def layout(**query: str) -> Component:
         drawing.section("alarms", _question(cache), _delays(cache, view), figures.DELAYS_HEIGHT)
     ]  # fmt: skip
     clock = dcc.Interval(id="watch-clock", interval=AGAIN_MS)
-    below = html.Div([*_sample(view.theme), _starts(cache), *measured, _explained()], className="column")
+    below = html.Div([*_sample(), _starts(cache), *measured, _explained()], className="column")
     page = html.Div([clock, content, below], className="watch")
     return page if cache.problem() else shell.of_generation(page, cache.generation().name)
 
@@ -148,11 +148,9 @@ def register(app: Dash) -> None:
         prevent_initial_call=True,
     )
     def sample(clicks: int | None, _: int | None, theme: str | None) -> Any:
-        if not visitor.known():
+        if not visitor.known() or not clicks:
             return no_update, True, no_update
         look: Theme = "light" if theme == "light" else "dark"
-        if not clicks:
-            return _made(look) or no_update, True, no_update
         shown, ended = _sampled(look, begin=ctx.triggered_id == "watch-sample-show")
         return shown, ended, isinstance(shown, html.Section)
 
@@ -414,15 +412,12 @@ def _status(state: WatchState) -> tuple[Component, str]:
     return html.Span(words, className=f"watch-status watch-{kind}", role="status"), now
 
 
-def _sample(theme: Theme) -> list[Component]:
+def _sample() -> list[Component]:
     """What an alarm looks like, on request; nothing for somebody without the token."""
     if not visitor.known():
         return []
     (story,) = stories("watch")
-    made = _made(theme)
-    button = html.Button(
-        "See a sample watch", id="watch-sample-show", className="button button-main", hidden=made is not None
-    )
+    button = html.Button("See a sample watch", id="watch-sample-show", className="button button-main")
     return [
         html.Section(
             [
@@ -430,24 +425,11 @@ def _sample(theme: Theme) -> list[Component]:
                 html.P(story.text, className="sentence"),
                 button,
                 dcc.Interval(id="watch-sample-clock", interval=SAMPLE_MS, disabled=True),
-                html.Div(made, id="watch-sample"),
+                html.Div(id="watch-sample"),
             ],
             className="figure",
         )
     ]
-
-
-def _made(theme: Theme) -> Component | None:
-    """The sample's watch, where somebody has seen its alarm before."""
-    try:
-        state = visitor.service().sample_watch(begin=False)
-    except AtlasError:  # a press of the button says why
-        return None
-    if state is None or state.alarm is None:
-        if state:
-            state.close()
-        return None
-    return _section(state, theme, stories("watch")[0])
 
 
 def _sampled(theme: Theme, *, begin: bool) -> tuple[Component, bool]:

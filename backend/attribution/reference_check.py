@@ -50,11 +50,11 @@ SAME_SETTINGS = (
     "ask it as the endpoint is asked."
 )
 
-COPIED = (
-    "{alike} of {answers} answers are the same letter for letter: they may be copies of one recording, or of a model "
-    "that was asked without randomness."
+COPIES = "they may be copies of one recording, or of the answers of one model that was asked without randomness"
+MAKE_SURE = (
+    "First make sure that two endpoints were asked, and that neither file is a copy of the other. If so, ask both "
+    "sides other prompts, with a temperature above 0, and compare those answers."
 )
-MAKE_SURE = "First make sure that two endpoints were asked, and that neither file is a copy of the other. "
 
 
 def reference_answer(
@@ -81,24 +81,18 @@ def reference_answer(
     worth, traffic = worth_of(test, enrolment, claimed), claimed.report["results"]["traffic"]["kind"]
     verdict = verdict_of(test, worth["log10_ratios"])
     identical = sum(claimed.responses[i] == reference.responses[j] for i, j in zip(*rows, strict=True))
-    copied = is_copied(identical, len(first))
-    step = _next_step(verdict, test | worth)
+    copied = is_copied(identical, len(first)) and verdict != AGAINST
     compared = [*rows, *(_in_three(claimed, reference, rival)[2] for rival in rivals)]
     body = {
         "format": FORMAT,
         "verdict": verdict,
         "claimed": settings.question,
-        "sentence": _sentence(verdict, test, settings.question),
-        "next_step": f"{MAKE_SURE}If so, {step[:1].lower()}{step[1:]}" if copied else step,
+        "sentence": _sentence(verdict, test, settings.question, copied),
+        "next_step": MAKE_SURE if copied else _next_step(verdict, test | worth),
         "expected": drift.expected(worth["power"], paired=True),
         "prompts": len(first),
         "identical": identical,
-        "notes": [
-            *([COPIED.format(alike=identical, answers=len(first))] if copied else []),
-            *_unused(windows[:2], len(rows[0])),
-            *([] if traffic == "like" else [drift.NOT_LIKE]),
-            SAME_SETTINGS,
-        ],
+        "notes": [*_unused(windows[:2], len(rows[0])), *([] if traffic == "like" else [drift.NOT_LIKE]), SAME_SETTINGS],
         **test,
         "level": drift.LEVEL,
         **worth,
@@ -246,9 +240,11 @@ def _first_answers(window: Window) -> dict[str, int]:
     return rows
 
 
-def _sentence(verdict: str, test: Mapping[str, Any], claimed: str | None) -> str:
+def _sentence(verdict: str, test: Mapping[str, Any], claimed: str | None, copied: bool) -> str:
     p, reference = drift.p_words_of(test), f"the reference for {claimed}" if claimed else "the reference"
     how = f"on {test['before']} prompts that both answered ({p})"
+    if copied:
+        return f"The traces are like {reference} {how}: {COPIES}."
     return {
         AGAINST: f"The traces differ from {reference} by more than chance {how}.",
         SUPPORTS: f"The traces are like {reference} {how}; a sibling would rarely be.",

@@ -18,7 +18,7 @@ import backend.attribution.scoring
 from atlas.pages.attribute import comparison_answers
 from backend.attribution.comparison_page import SIGNATURES, question_of, write_comparison
 from backend.attribution.drift_report import Window, compare_measures, measures_of, signed, size_text, worth_of
-from backend.attribution.reference_check import MEANINGS, headline, nearer, odds_of, rule_words
+from backend.attribution.reference_check import COPIES, MAKE_SURE, MEANINGS, headline, nearer, odds_of, rule_words
 from backend.attribution.report import digest
 from backend.attribution.verify import read_report
 from backend.enrolment.enrolment import Enrolment
@@ -209,8 +209,8 @@ def test_no_difference_supports_a_claim_only_where_a_sibling_would_be_seen(
     answer = check(folder, "known.jsonl", "--reference", "known.jsonl")[1]
     assert (answer["verdict"], answer["p_value"]) == (verdict, 1.0)
     # One file against itself: the answer warns of a copy, and no rounding shows.
-    assert answer["notes"][0].startswith(f"{answer['prompts']} of {answer['prompts']} answers are the same")
-    assert answer["next_step"].startswith("First make sure") and size_text(answer) == "0"
+    assert COPIES in answer["sentence"] and answer["identical"] == answer["prompts"]
+    assert answer["next_step"] == MAKE_SURE and size_text(answer) == "0"
     found = rule_words(answer)
     assert ("here it is" in found) == (verdict == "INCONCLUSIVE") and "SUPPORTS needs" in found
     other = check(folder, "plain.jsonl", "--reference", "plain.jsonl")[1]
@@ -281,4 +281,4 @@ def test_of_a_prompt_that_was_answered_twice_the_first_answer_counts(folder: Pat
     (folder / "twice.jsonl").write_text("\n".join([*lines, *again]), "utf-8")
     _, answer = check(folder, "twice.jsonl", "--reference", "plain.jsonl")
     assert (answer["prompts"], answer["p_value"]) == (12, 1.0)
-    assert "Of the 24 traces of twice.jsonl 12 were compared" in answer["notes"][1]
+    assert "Of the 24 traces of twice.jsonl 12 were compared" in answer["notes"][0]

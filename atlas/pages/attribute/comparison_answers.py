@@ -16,10 +16,11 @@ from dash.development.base_component import Component
 
 from atlas import shell
 from atlas.data import QueryCache, questions
+from atlas.figures import plots, tables
 from atlas.figures.evidence import DRIFT_KINDS, drift_power
 from atlas.figures.plots import count
 from atlas.pages.attribute import sections
-from atlas.pages.attribute.sections import live
+from atlas.pages.attribute.sections import live, number_cell
 from atlas.theme import Theme
 from backend.attribution.comparison_page import EXACT, SIGNATURES, numbers_of, question_of
 from backend.attribution.drift_report import (
@@ -95,7 +96,7 @@ RULES = {
 }
 """What the answers of two windows mean."""
 NOT_WHOSE = "Such a test sees whether answers differ, and not whose they are."
-POWER = ["k", "scenario", "statistic", "value", "std", "n", "roster"]
+POWER = ["k", "scenario", "statistic", "value", "n", "roster"]
 
 
 def power(cache: QueryCache, reader: str, roster: str, own: Sequence[Mapping[str, Any]] = ()) -> pd.DataFrame:
@@ -407,22 +408,22 @@ def _power_section(rows: pd.DataFrame, window: int, theme: Theme, expected: str)
         return html.Section([html.H2(title), missing], className="figure")
     roster, pairs = str(rows["roster"].iloc[0]), int(rows["n"].iloc[0])
     sentence = (
-        f"{expected} Measured at 5 % on sources of {roster}: n = {pairs} pairs a point; the line marks your smaller "
-        "window."
+        f"{expected} Measured at 5 % on sources of {roster}: n = {pairs} pairs a point, bars: 95 % intervals; the "
+        "line marks your smaller window."
     )
     graph = sections.drawing("win-power", drift_power(rows, window, theme=theme))
-    names = [DRIFT_KINDS.get(name, name) for name in rows["scenario"]]
-    table = rows[["k", "scenario", "value", "std", "n"]].assign(scenario=names).sort_values(["scenario", "k"])
+    heads = ["What changed", "Traces a window", "Called different", "95 % interval"]
+    body = []
+    for one in tables.rows(rows.sort_values(["scenario", "k"])):
+        low, high = (f"{100 * end:.0f}" for end in plots.wilson(one.value, one.n))
+        cells = map(number_cell, (f"{one.k:,}", f"{100 * one.value:.0f} %", f"{low} to {high} %"))
+        body.append(html.Tr([html.Td(DRIFT_KINDS.get(one.scenario, one.scenario)), *cells]))
     children = [
         html.H2(title),
         html.P(sentence, className="sentence"),
         html.Div(graph, style={"height": 320}, className="figure-body", role="img", **shell.aria(label=title)),
         html.Details(
-            [
-                html.Summary("The measured shares as a table"),
-                shell.table(table, identity="win-power-rows", domLayout="autoHeight"),
-            ],
-            className="folded",
+            [html.Summary("The measured shares as a table"), shell.small_table(heads, body, title)], className="folded"
         ),
     ]
     return html.Section(children, className="figure", id="figure-power")

@@ -16,7 +16,7 @@ from dash.development.base_component import Component
 from scipy.special import logsumexp
 
 from atlas.api.assistants import _shortened
-from atlas.figures import evidence
+from atlas.figures import evidence, plots
 from atlas.notebook import Attribution
 from atlas.pages.attribute import question, result, sections, verdict
 from atlas.pages.attribute.sections import grouped
@@ -232,11 +232,13 @@ def test_the_nearest_sources_are_numbered_on_the_map() -> None:
 def test_power_of_the_drift_test_marks_the_window() -> None:
     rows = pd.DataFrame(
         {"scenario": ["family", "family", "same", "same"], "k": [10, 50, 10, 50], "value": [0.3, 0.9, 0.04, 0.05],
-         "std": [0.04, 0.03, 0.02, np.nan]}
+         "n": [100, 100, 100, 100]}
     )  # fmt: skip
     figure = evidence.drift_power(rows, 20, theme="light")
     same, family = figure.data
     assert list(same.y) == [0.04, 0.05] and list(family.y) == [0.3, 0.9] and same.line.dash == "dot"
+    reach = np.array([np.subtract(family.y, family.error_y.arrayminus), np.add(family.y, family.error_y.array)]).T
+    assert reach == pytest.approx(np.array([plots.wilson(0.3, 100), plots.wilson(0.9, 100)]))
     assert [shape.x0 for shape in figure.layout.shapes] == [20]
     assert texts(figure) == ["same source (false alarms)", "another family"]
 
