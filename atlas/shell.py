@@ -212,9 +212,10 @@ def unknown(kind: str, name: str, view: View, near: Sequence[tuple[str, str]]) -
     ways = [(called, source_path(view, label, kind)) for called, label in near]
     remedy = "Did you mean one of these?" if near else "Look it up on the map"
     remedy = f"The atlas has {len(near)}:" if kind == "family" and len(near) > FEW_NAMES else remedy
-    note = empty("Names are spelled as on the map", remedy, ways)
-    other = html.P(dcc.Link("Open the map", href=f"/?{view.query()}", className="forward"))  # not one of the names
-    return html.Div([html.H1(f"There is no such {kind}"), sentence, note, other], className="column")
+    way = "Open the map", f"/?{view.query()}"
+    note = empty("Names are spelled as on the map", remedy, ways or [way])
+    other = [html.P(dcc.Link(way[0], href=way[1], className="forward"))] if ways else []  # not one of the names
+    return html.Div([html.H1(f"There is no such {kind}"), sentence, note, *other], className="column")
 
 
 def no_generation(error: AtlasError) -> Component:

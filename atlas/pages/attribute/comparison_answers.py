@@ -302,11 +302,9 @@ def _measures(test: Mapping[str, Any]) -> list[Component]:
     """Plain measures of both sides where they differ."""
     rows = [html.Tr([html.Th(name, scope="row"), *map(html.Td, values)]) for name, *values in compare_measures(test)]
     where = f" of the answers to the {test['prompts']:,} prompts compared" if "prompts" in test else ""
-    heads = [
-        f"Plain measures{where}; the test reads more, so both sides may be alike in these",
-        *(html.Span(named(window), className="long", dir="auto") for window in test["windows"]),
-    ]
-    table = shell.small_table(heads, rows, "Plain measures", "small")
+    caption = f"Plain measures{where}; the test reads more, so both sides may be alike in these"
+    heads = ["Measure", *(html.Span(named(window), className="long", dir="auto") for window in test["windows"])]
+    table = shell.small_table(heads, rows, "Plain measures", "small", caption)
     return [html.Div(table, className="preview-table")] if rows else []
 
 

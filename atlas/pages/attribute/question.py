@@ -299,15 +299,15 @@ def describe(one: Ecosystem, brings: EnrolmentCapabilities) -> str:
         who = f"{rest[0]}{', fine-tuned,' * (method == ENCODER)} embeds {VIEW_WORDS.get(rest[1], rest[1])}"
     elif rest and "+" in rest[0]:
         who = f"{rest[0].replace('+', ' and ')} read {read}"
-    what = f"{who}; {len(one.sources)} sources of {len(set(one.families))} families. "
+    what = f"{who}; {len(one.sources)} sources of {len(set(one.families))} families"
     if not brings.calibrated:
-        return what + "Nothing is calibrated here: no claim can be decided."
+        return f"{what}. Nothing is calibrated here: no claim can be decided."
     most = brings.budgets[-1] if brings.budgets else 0
-    many = f"Calibrated up to {most:,} trace{'s' * (most > 1)}" if most else "Calibrated"
+    many = f"{what}; calibrated{f' up to {most:,} trace' + 's' * (most > 1) if most else ''}"
     if brings.validated:
-        kind = "on held-out prompts of the kind that was enrolled, and for no other kind"
-        return what + f"{many} and validated {kind}. {brings.named} It needs {FEWEST} traces."
-    return what + f"{many}, but not validated: how often its answers are wrong has not been measured."
+        kind = "validated on held-out prompts of its own kind alone"
+        return f"{brings.named} It needs {FEWEST} traces. {many}, and {kind}."
+    return f"{many}, but not validated: how often its answers are wrong has not been measured."
 
 
 def no_claim(wish: str | None, one: Ecosystem, claim: str = "") -> str | None:
