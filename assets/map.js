@@ -112,7 +112,7 @@
   const TALL = 15, GAP = 8, RING = 15, MARK = 6, MOST = 60;
   const ABOVE = 8;  // pixels between what stays on top of the card and what it says of two sources
   const FEW = 9;  // points, all of which are named
-  const NARROW = 640, PAPER = [672, 460], shrunk = new WeakSet();
+  const NARROW = 640, PAPER = [672, 540], shrunk = new WeakSet();
   const widths = new Map(), pen = document.createElement("canvas").getContext("2d");
   const anchors = new Map();  // by the name and place of a group, the number of the member at which it stands
   const sizes = new WeakMap();
@@ -415,9 +415,10 @@
     if (!points.length) return;
     const names = [...area.querySelectorAll(".name-at")].map((name) => name.getBoundingClientRect())
       .map((box) => [box.left - frame.left, box.top - frame.top, box.right - frame.left, box.bottom - frame.top].map((at) => at / larger));
-    const ends = [...points, ...names], [x, y] = [0, 1].map((axis) => Math.max(0, Math.min(...ends.map((box) => box[axis]))));
-    const [right, low] = [2, 3].map((axis) => Math.min(axis === 2 ? area.offsetWidth : area.offsetHeight, Math.max(...ends.map((box) => box[axis]))));
-    const whole = document.createElement("div"), moved = document.createElement("div"), copy = plot.cloneNode(true);
+    const ends = [...points, ...names], [x, y] = [0, 1].map((axis) => Math.max(0, Math.min(...ends.map((box) => box[axis])) - GAP));
+    const whole = [area.offsetWidth, area.offsetHeight];
+    const [right, low] = [2, 3].map((axis) => Math.min(whole[axis - 2], Math.max(...ends.map((box) => box[axis])) + GAP));
+    const paper = document.createElement("div"), moved = document.createElement("div"), copy = plot.cloneNode(true);
     const scene = plot._fullLayout.scene && plot._fullLayout.scene._scene;
     for (const blank of copy.querySelectorAll("canvas")) {
       const image = document.createElement("img");
@@ -426,17 +427,20 @@
       blank.replaceWith(image);
     }
     copy.style.cssText = `position: absolute; left: ${left}px; top: ${top}px; width: ${plot.offsetWidth}px; height: ${plot.offsetHeight}px`;
-    whole.className = "map-printed";
-    whole.style.cssText = `width: ${right - x}px; height: ${low - y}px; zoom: ${Math.min(1.2, PAPER[0] / (right - x), PAPER[1] / (low - y))}`;
+    paper.className = "map-printed";
+    paper.style.cssText = `width: ${right - x}px; height: ${low - y}px; zoom: ${Math.min(1.2, PAPER[0] / (right - x), PAPER[1] / (low - y))}`;
     moved.style.cssText = `position: absolute; left: ${-x}px; top: ${-y}px; width: ${area.offsetWidth}px; height: ${area.offsetHeight}px`;
     moved.append(copy, area.querySelector("#names").cloneNode(true));
     for (const named of moved.querySelectorAll("[id]")) if (!named.closest("svg")) named.removeAttribute("id");
-    whole.append(moved);
-    document.querySelector(".map-title").after(whole);
+    paper.append(moved);
+    const told = document.createElement("p"), which = ["projection", "dim"].map((id) => document.querySelector(`#${id} [data-active] , #${id} input:checked + label`));
+    told.className = "map-printed-note sentence";
+    told.textContent = `${which.map((one) => one.textContent).join(", ")}. ${document.getElementById("trust").innerText.replace(/\s+/g, " ")}.`;
+    document.querySelector(".map-title").after(told, paper);
   }
 
   window.addEventListener("beforeprint", picture);
-  window.addEventListener("afterprint", () => document.querySelectorAll(".map-printed").forEach((drawn) => drawn.remove()));
+  window.addEventListener("afterprint", () => document.querySelectorAll(".map-printed, .map-printed-note").forEach((drawn) => drawn.remove()));
 
   document.addEventListener("toggle", (event) => { if (event.target.closest(".map-page")) { wholeRows(); schedule(); } }, true);
   window.addEventListener("resize", wholeRows);
@@ -539,6 +543,8 @@
         }, 0);
         return none();
       },
+      // A source is not compared with itself.
+      apart: (source, other) => (other && other === source ? null : none()),
       beside: function () {
         const context = window.dash_clientside.callback_context;
         return context.triggered[0] && context.triggered[0].value ? context.triggered_id.source : none();

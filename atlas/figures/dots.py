@@ -196,10 +196,10 @@ def goal_rows(frame: pd.DataFrame, names: Mapping[str, str], *, theme: Theme) ->
     """
     place = {row: number for number, row in enumerate(names)}
     aims = frame.drop_duplicates("row").dropna(subset="aim")
-    aim_hover = [f"{plots.heading(row.row)}our target: {rate_text(row.aim)}" for row in tables.rows(aims)]
+    aim_hover = [f"{plots.heading(row.row)}our goal: {rate_text(row.aim)}" for row in tables.rows(aims)]
     aim_look = {"symbol": "line-ns", "size": 20, "line": {"color": TOKENS[theme]["ink"], "width": 2}}
     heights: list[float] = [place[row] for row in aims["row"]]
-    traces = [plots.scatter("our target", aims["aim"], heights, aim_hover, legendrank=2000, marker=aim_look)]
+    traces = [plots.scatter("our goal", aims["aim"], heights, aim_hover, legendrank=2000, marker=aim_look)]
     for key, style in ANSWERS.items():
         rows = frame[frame["answer"] == key]
         if rows.empty:
@@ -278,7 +278,7 @@ def _verdict(rows: pd.DataFrame) -> str:
     if own.empty:
         return "not measured"
     value, aim = float(own["value"].iloc[0]), float(own["aim"].iloc[0])
-    word = "" if pd.isna(aim) else " reached" if value >= aim else f" of {rate_text(aim)}"
+    word = "" if pd.isna(aim) else " reached" if value >= aim else f", goal {rate_text(aim)}"
     return f"{rate_text(value)}{plots.small(word)}"
 
 

@@ -471,7 +471,7 @@ def _layers(cache: QueryCache, view: View) -> FigureView:
     chosen = selected.loc[selected["outer_fold"].notna(), "layer"]
     rings = "a ring gives the number of outer folds that chose the layer, bold where most did"
     if chosen.nunique() == 1:
-        rings = f"all {len(chosen)} outer folds chose layer {chosen.iloc[0]}: the {len(chosen)} in the ring counts them"
+        rings = f"all {len(chosen)} outer folds chose layer {chosen.iloc[0]}: the {len(chosen)} at the ring counts them"
     sentence: list[Component | str] = [
         "Accuracy on the inner validation folds, which never hold a test prompt, for every ",
         shell.term("layer", "A Transformer block of the proxy; the fingerprint is read after it"),

@@ -493,7 +493,7 @@ def _elsewhere(under: str, protocol: str) -> list[Component | str]:
     if under == protocol:
         return []
     way = html.Button(PROTOCOLS[under], id={"type": "tested", "protocol": under}, className="kin-split")
-    return [f"{PROTOCOLS[protocol]} does not test this pair; under ", way, " "]
+    return [f"no split by {PROTOCOLS[protocol].lower()} tests this pair; by ", way, " "]
 
 
 def _truth(related: bool) -> Component:

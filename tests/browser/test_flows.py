@@ -128,7 +128,7 @@ def test_the_map_shows_every_source_and_its_legend_isolates_families(browser: An
     assert browser.run(FRONT + SHOWN + "return shown.map(one => one.family)") == ["GPT"] * 4
     assert browser.query()["families"] == "GPT"
     browser.until("return document.querySelector('.legend-row[aria-pressed=true]').innerText.startsWith('GPT')")
-    browser.run("[...document.querySelectorAll('button')].find(b => b.innerText === 'Show all families').click()")
+    browser.run("[...document.querySelectorAll('button')].find(b => b.innerText === 'Show all').click()")
     browser.until(FRONT + "return p.data.find(t => t.name === 'context').x.length === 0")
     assert "families" not in browser.query()
 

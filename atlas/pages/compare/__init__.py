@@ -151,8 +151,8 @@ def _way(words: str | Component, view: View, here: bool, **choices: Any) -> Comp
 def _figure_links(cache: QueryCache, view: View) -> list[Component]:
     """Figures of the tab, in one order for every roster: one without rows names the roster that it leads to.
 
-    A figure for another roster leaves the chosen one in the address, so that the next link returns to it. Under another
-    roster than the usual one, a way back to that follows them.
+    A figure for another roster leaves the chosen one in the address, so that the next link returns to it. A way back to
+    that follows them, or, where another roster than the usual one was chosen, to the usual one.
     """
     links: list[Component] = []
     own = _chosen_roster(cache, view)
@@ -164,13 +164,12 @@ def _figure_links(cache: QueryCache, view: View) -> list[Component]:
         if near != own:
             label = html.Span([words, html.Span(f" ({near or 'no numbers'})", className="soft")])
         links.append(_way(label, view, name == view.figure, **choices))
-    if view.roster != own:
-        links.append(html.Span(f"Shown for {view.roster}; your {own} choice is kept.", className="soft"))
-    usual = cache.resolve_view(View()).roster
-    if view.roster != usual:
-        holds = _roster_of(cache, dataclasses.replace(view, roster=usual), view.figure) == usual
-        back = {"tab": view.tab, "figure": view.figure if holds else "", "roster": usual, "back": ""}
-        links.append(_way(html.Span(f"Back to {usual}", className="back"), view, False, **back))
+    before = own if view.roster != own else cache.resolve_view(View()).roster
+    if view.roster != before:
+        holds = _roster_of(cache, dataclasses.replace(view, roster=before), view.figure) == before
+        back = {"tab": view.tab, "figure": view.figure if holds else "", "roster": before, "back": ""}
+        words = f"Back to {before}" if view.roster == own else f"Shown for {view.roster}: back to {before}"
+        links.append(_way(html.Span(words, className="back"), view, False, **back))
     return links
 
 

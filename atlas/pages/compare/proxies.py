@@ -532,9 +532,10 @@ def cost(cache: QueryCache, view: View, frame: pd.DataFrame) -> FigureView:
     figure = _scatter(cache, view, frame, "audit_parameters", axis)
     several = "" if _one_proxy(cache, frame) else " A proxy's name alone is READER."
     mine = "" if here else f" No reader has been measured here yet: {COST}."
+    hollow = " Filled: measured here; hollow: published." if here < len(frame) else ""
     sentence = (
         f"Accuracy at {traces(view.k)} against the size of what is run: the embedding of the text and the layers up "
-        f"to the one that is read.{several} Filled: measured here; hollow: published. {_arrows(frame)}"
+        f"to the one that is read.{several}{hollow} {_arrows(frame)}"
         f"{_nameless(figure)}n = {len(frame)} readers, {here} of them measured here.{mine}"
     )
     return FigureView(figure, sentence)

@@ -245,7 +245,7 @@ def reached(cache: QueryCache, view: View) -> FigureView:
     marks = "All measured here. "
     if len(published):
         marks = "Hollow, named in brackets: the best published; no brackets: no published number. "
-    marks += "" if frame["aim"].isna().all() else "Ticks: our target, set before. "
+    marks += "" if frame["aim"].isna().all() else "Ticks: our own goals, set before anything was measured. "
     own = frame.loc[frame["answer"] == "reader", "reader"].unique()
     probe = "".join(f" (READER: {cache.proxy_name(reader)})" for reader in own)
     details = (

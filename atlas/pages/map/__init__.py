@@ -117,9 +117,7 @@ def _title(cache: QueryCache, view: View, points: pd.DataFrame) -> Component:
 
 
 def _legend_panel(cache: QueryCache, view: View, points: pd.DataFrame) -> Component:
-    everyone = html.Button(
-        "Show all families", id={"all-families": "map"}, className="quiet", title="End the isolation"
-    )
+    everyone = html.Button("Show all", id={"all-families": "map"}, className="quiet", title="End the isolation")
     opens = {"zIndex": 300, "width": "max-content", "position": "bottom-start"}
     colour: Component = pieces.select(
         "colour", offered(cache, view), view.colour, "Colour by", allowDeselect=False, comboboxProps=opens
@@ -135,9 +133,9 @@ def _legend_panel(cache: QueryCache, view: View, points: pd.DataFrame) -> Compon
     content = [
         html.Summary(
             [
-                "Families and filters",
-                html.Div(_scale(cache, view), id="scale", className="scale"),
-            ],  # seen while folded, too
+                html.Span(["Families", html.Span(" and filters", className="and-filters")]),
+                html.Div(_scale(cache, view), id="scale", className="scale"),  # seen while folded, too
+            ],
             title="Fold or unfold. On the map a name stands at its family's densest place with room",
         ),
         html.Div([html.Label("Colour by", htmlFor="colour", className="choice-label"), colour], className="colour"),
@@ -286,6 +284,7 @@ def register(app: Dash) -> None:
     more = Input({"type": "choose", "source": ALL}, "n_clicks"), Input("unchoose", "n_clicks")
     mine("choose", Output("chosen", "data"), Input("map", "selectedData"), *more, State("chosen", "data"))
     mine("beside", Output("map-other", "value"), Input({"type": "beside", "source": ALL, "place": ALL}, "n_clicks"))
+    mine("apart", Output("map-other", "value", allow_duplicate=True), search, other)
     client("turn", Input("turn", "n_clicks"))
     client("settled", Input("map-settled", "data"))  # a store of its own, as other pages have the usual one
     client("camera", camera, Input("map", "relayoutData"))

@@ -33,7 +33,7 @@ def test_goals_stand_beside_their_answers() -> None:
         figure.layout.yaxis.ticktext[1].startswith("Short<br><span") and "&lt;b&gt;" in figure.layout.yaxis.ticktext[1]
     )
     drawn = {trace.name: trace for trace in figure.data}
-    assert list(drawn["our target"].x) == [0.56, 0.92, 0.4]
+    assert list(drawn["our goal"].x) == [0.56, 0.92, 0.4]
     ours, theirs = drawn["fused readout"], drawn["best published"]
     assert list(ours.error_x.array) == pytest.approx([0.02, 0.0])
     assert theirs.marker.color == TOKENS["light"]["ground"] != ours.marker.color
@@ -41,7 +41,7 @@ def test_goals_stand_beside_their_answers() -> None:
     told = [note.text for note in figure.layout.annotations]
     assert (
         ".500" in told[0]
-        and "of .560" in told[0]
+        and "goal .560" in told[0]
         and "reached" in told[1]
         and told[2] == "not measured"[: len(told[2])]
     )

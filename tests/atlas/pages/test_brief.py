@@ -87,7 +87,7 @@ def test_a_pair_that_the_chosen_split_does_not_test_has_the_decisions_of_another
     assert relationships.decided_under(frame, "family") == "family"
     assert relationships.decided_under(frame, "pair") == "model"
     words, way, _ = relationships._elsewhere("model", "pair")
-    assert words == "Pairs does not test this pair; under " and way.id["protocol"] == "model"
+    assert words == "no split by pairs tests this pair; by " and way.id["protocol"] == "model"
     assert relationships._elsewhere("model", "model") == []
     assert relationships.decided_under(frame.assign(decision_model=None, decision_family=None), "model") == "model"
 

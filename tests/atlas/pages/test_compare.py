@@ -107,7 +107,7 @@ def test_figures_keep_their_order_and_name_the_roster_that_they_lead_to(asked: Q
                 near = json.loads(link.to_plotly_json()["props"]["data-choices"]).get("roster", "no numbers")
                 assert f" ({near})" in told(link)
         back = drawn[len(figures) :]
-        assert "choice is kept" not in told(back)
+        assert "Shown for" not in told(back)
         assert [f"Back to {usual}" in told(link) for link in back] == [True] * (one.roster != usual)
 
 
@@ -118,7 +118,7 @@ def test_links_lead_back_from_a_roster_that_a_figure_changed(asked: QueryCache, 
     away = dataclasses.replace(own, roster=near, back=own.roster, figure="reached")
     assert compare._chosen_roster(asked, away) == own.roster
     links = compare._figure_links(asked, away)
-    assert f"Shown for {near}; your 27-way choice is kept." in told(links[-2])
+    assert f"Shown for {near}: back to 27-way" in told(links[-1])
     by_name = dict(zip(compare.TABS["readers"].figures, links, strict=False))
     choices = {name: json.loads(link.to_plotly_json()["props"]["data-choices"]) for name, link in by_name.items()}
     assert choices["reached"] == {"tab": "readers", "figure": "reached", "roster": near, "back": own.roster}
