@@ -335,6 +335,22 @@ def subject_probability(report: Report, text: Words = probability_text) -> str:
     return _bounded(report, reference["prior"][reference["sources"].index(results["subject"])], text)
 
 
+def passed_probability(report: Report) -> str:
+    """What the rule takes of a supported source whose bound is below what it needs, in words; '' of other answers."""
+    results, reference, least = report["results"], report["reference"], report["method"]["rule"]["least_share"]
+    if (results["verdict"], results["level"]) != ("SUPPORTS", "source") or not is_bounded(report):
+        return ""
+    prior = reference["prior"][reference["sources"].index(results["subject"])]
+    share = next(row["probability"] for row in results["candidates"] if row["source"] == results["subject"])
+    return percent_text(share) if _probability(results["log10_ratio_others"], prior) < least <= share else ""
+
+
+def tests_of(report: Report) -> str:
+    """The tests that bound an answer, by their number of traces where that is known."""
+    many = (report.get("validation") or {}).get("traces")
+    return f"tests of {many:,} traces" if many else "its tests"
+
+
 def _bounded(report: Report, prior: float, text: Words) -> str:
     """The probability that a ratio at its bound gives."""
     found = text(_probability(report["results"]["log10_ratio_others"], prior))

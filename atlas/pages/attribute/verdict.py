@@ -33,9 +33,9 @@ from backend.attribution.report_words import (
     bound_sign,
     family_of,
     family_probability,
-    is_bounded,
     keep_together,
     only_among,
+    passed_probability,
     percent_text,
     probability_span,
     rates_note,
@@ -44,6 +44,7 @@ from backend.attribution.report_words import (
     stop_withheld,
     subject_probability,
     supports_family,
+    tests_of,
     too_few,
     validated_case,
     validated_for,
@@ -159,7 +160,7 @@ def verdict(report: Report, cache: QueryCache | None = None) -> Component:
     word, sources = results["verdict"], reference["sources"]
     among = title_of(reference["enrolment"], method["facts"].get("roster"), sources)
     partial = "" if results["complete"] else "Reading was stopped before the end; this is what had been read."
-    toys = f"Compared with the {len(sources):,} small models of this demonstration alone." if among == SAMPLES else ""
+    toys = f"Only the {len(sources):,} small models of this demonstration were compared." if among == SAMPLES else ""
     said = re.sub(
         r"(; | \()log10 ratio [^()]*\)", lambda found: ")" if found[1] == "; " else "", answer_sentence(report)
     )
@@ -260,9 +261,11 @@ def _facts(report: Report) -> list[tuple[str, str, str, str]]:
         words += f". {results['subject']} itself: {own}" * family  # error and interval are of the source
         if supports_family(results):
             words += f", {least:g} % needed to be named alone"
+        elif passed := passed_probability(report):
+            words = f"{who}, by the rule; {least:g} % needed. {tests_of(report).capitalize()} can back {own[2:]} of it"
+            stated = passed
         elif results["verdict"] == "SUPPORTS":
-            stands = "without that bound" if is_bounded(report) else "as it stands"
-            words += f"; {least:g} % needed, and the rule takes the number {stands}"
+            words += f"; {least:g} % needed"
         share = (stated, words + (_off(report) if validated_for(report) else "") + _span_words(report))
     traffic, unknown = results["traffic"], results["unknown_p"]
     kind, like = TRAFFIC_WORDS[

@@ -26,7 +26,7 @@ from backend.attribution.decision import FittedStatistics, find, stated_prior
 from backend.attribution.drift_report import compare, side_by_side, standardised, thinned
 from backend.attribution.report import build_report, next_step
 from backend.attribution.report_page import write_html
-from backend.attribution.report_words import only_validated, percent_text, running_bounds
+from backend.attribution.report_words import only_validated, percent_text, running_bounds, subject_probability
 from backend.attribution.scoring import Scored, Seen, Selection
 from backend.attribution.settings import Settings
 from backend.enrolment.catalogue import Ecosystem
@@ -340,6 +340,16 @@ def test_facts_of_a_supported_claim_stand_at_the_bound(report: dict[str, Any], e
     said = _words(verdict.verdict(many))
     assert "SUPPORTS" in said and f"Yes, the 30 traces support the claim {SOURCES[1]}" in said
     assert "not stated" not in said and "not read" not in said
+
+
+def test_a_bound_below_what_the_rule_needs_stands_beside_the_number_that_passed(report: dict[str, Any]) -> None:
+    assert "by the rule" not in facts(report)["Probability"][1]  # as its bound is above
+    results = {**report["results"], "log10_ratio_others": 1.0}
+    results["candidates"] = [{**row, "probability": 0.953} for row in results["candidates"]]
+    bound = subject_probability({**report, "results": results}, percent_text).removeprefix("≥ ")
+    value, note = facts({**report, "results": results})["Probability"]
+    assert value == "95.3 %" and note.startswith("claimed source, by the rule; 95 % needed. ")
+    assert f" can back {bound} of it" in note
 
 
 def test_facts_about_a_family_state_the_family_first(enrolment: Enrolment) -> None:
