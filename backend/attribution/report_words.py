@@ -351,6 +351,11 @@ def tests_of(report: Report) -> str:
     return f"tests of {many:,} traces" if many else "its tests"
 
 
+def same_limit(report: Report) -> str:
+    """What an interval of resamples says that is a single number."""
+    return f"in 90 % of resamples it reaches the same limit: {tests_of(report)} cannot back a stronger one"
+
+
 def _bounded(report: Report, prior: float, text: Words) -> str:
     """The probability that a ratio at its bound gives."""
     found = text(_probability(report["results"]["log10_ratio_others"], prior))
@@ -371,6 +376,18 @@ def probability_span(report: Report) -> tuple[float, float] | None:
         return interval["probability_low"], interval["probability_high"]
     prior = reference["prior"][reference["sources"].index(results["subject"])]
     return _probability(interval["low"], prior), _probability(interval["high"], prior)
+
+
+def span_words(report: Report) -> str:
+    """Where 90 % of resamples put the source's probability, and that they leave it open where they do; '' for one."""
+    span, results = probability_span(report), report["results"]
+    if not span:
+        return ""
+    if span[0] == span[1]:
+        return same_limit(report)
+    undecided = supports_family(results) or results["verdict"] == "INCONCLUSIVE"
+    left_open = f"these {results['traces']:,} traces leave it open: " * undecided
+    return f"{left_open}{' to '.join(map(percent_text, span))} in 90 % of resamples"
 
 
 def family_of(results: Mapping[str, Any]) -> str:

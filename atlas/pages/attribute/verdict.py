@@ -37,9 +37,10 @@ from backend.attribution.report_words import (
     only_among,
     passed_probability,
     percent_text,
-    probability_span,
     rates_note,
     reservation,
+    same_limit,
+    span_words,
     steps_of,
     stop_withheld,
     subject_probability,
@@ -94,7 +95,6 @@ AT_THE_END = (
     "the answer rests on all {traces}; a rule that looks after every trace needs more, as every look is a chance to err"
 )
 ANOTHER = " (5 % or less would be called another kind)"
-STRONGEST = "; the same in 90 % of resamples: the strongest that its tests can back"
 OTHER_CASE = "on traces of the validated kind"
 REFUSED = (
     'Rates of enrolled sources that are turned away differ as their tests do: "wrongly UNKNOWN" is what the whole rule '
@@ -245,28 +245,31 @@ def not_stated(report: Report) -> str:
 def _facts(report: Report) -> list[tuple[str, str, str, str]]:
     """Numbers of the answer, for :func:`sections.facts`."""
     results = report["results"]
-    who = "claimed source" if results["claimed"] else "best match"
-    level = "its family against all other families" if results["level"] == "family" else f"{who} against all others"
-    ratio = share = ("–", f"not stated: {not_stated(report)}")
+    who, family = "claimed source" if results["claimed"] else "best match", results["level"] == "family"
+    level = "its family against all other families" if family else f"{who} against all others"
+    named = f" of the family {family_of(results)}" if family and results["stated"] else ""
+    ratio, help_ = ("–", f"not stated: {not_stated(report)}"), PROBABILITY_HELP + _off(report)
+    chances = [(f"Probability{named}", help_, *ratio)]
     if results["stated"]:
         strength = str(results["in_words"])
         if results["verdict"] == "AGAINST":
             strength = strength.replace("support for the alternative", "evidence against the claim")
-        words = f"{level}; {strength}{_between(results)}"
-        family = results["level"] == "family"
+        words = f"{level}; {strength}{_between(report)}"
         ratio = (bound_sign(report) + number(results["log10_ratio_others"], 2), words)
         own, least = subject_probability(report, percent_text), 100 * report["method"]["rule"]["least_share"]
-        stated = family_probability(report, percent_text) if family else own
-        words = f"its family {family_of(results)}" if family else who
-        words += f". {results['subject']} itself: {own}" * family  # error and interval are of the source
+        words = who
         if supports_family(results):
-            words += f", {least:g} % needed to be named alone"
+            words += f"; {least:g} % needed to be named alone"
         elif passed := passed_probability(report):
             words = f"{who}, by the rule; {least:g} % needed. {tests_of(report).capitalize()} can back {own[2:]} of it"
-            stated = passed
+            own = passed
         elif results["verdict"] == "SUPPORTS":
             words += f"; {least:g} % needed"
-        share = (stated, words + (_off(report) if validated_for(report) else "") + _span_words(report))
+        name = f"Probability of {results['subject']}" if family else "Probability"
+        chances = [(name, help_, own, "; ".join(filter(None, (words, span_words(report)))))]
+        if family:  # the interval is the source's
+            whole = family_probability(report, percent_text)
+            chances.insert(0, (f"Probability{named}", help_, whole, "its members together"))
     traffic, unknown = results["traffic"], results["unknown_p"]
     kind, like = TRAFFIC_WORDS[
         "unfitted pool" if "background" in report and traffic["kind"] == "like" else traffic["kind"]
@@ -300,37 +303,30 @@ def _facts(report: Report) -> list[tuple[str, str, str, str]]:
         stop = "–", "not tested: the stopping rule was fitted without added traffic"
     return [
         ("Kind of traffic", TRAFFIC_HELP, kind, like),
-        ("log10 ratio", RATIO_HELP, *ratio),
-        ("Probability", PROBABILITY_HELP, *share),
+        (f"log10 ratio{named}", RATIO_HELP, *ratio),
+        *chances,
         ("Unknown source", UNKNOWN_HELP, none, fits),
         *([] if results["reason"] == WEAK or _needs_all(results) else [("Enough after", STOP_HELP, *stop)]),
         ("Traces", "", f"{results['traces']:,}", _excluded_words(report)),
     ]
 
 
-def _between(results: Mapping[str, Any]) -> str:
+def _between(report: Report) -> str:
     """Where nine of ten resamples of the traces put the ratio; empty for a single trace."""
-    interval = results["interval"]
+    interval = report["results"]["interval"]
     if not interval:
         return ""
     if interval["low"] == interval["high"]:
-        return STRONGEST
+        return f"; {same_limit(report)}"
     return f"; {number(interval['low'], 2)} to {number(interval['high'], 2)} in 90 % of resamples"
 
 
-def _span_words(report: Report) -> str:
-    """Where nine of ten resamples of the traces put the probability; empty for a single trace."""
-    span = probability_span(report)
-    if not span:
-        return ""
-    return STRONGEST if span[0] == span[1] else f"; {' to '.join(map(percent_text, span))} in 90 % of resamples"
-
-
 def _off(report: Report) -> str:
-    """How far probabilities were off in tests of such a case."""
-    rows = (report.get("validation") or {}).get("rows", ())
+    """How far probabilities were off in tests of such a case, after what they mean."""
+    rows = (report.get("validation") or {}).get("rows", ()) if validated_for(report) else ()
     off = next((row for row in rows if row["metric"] == "ece_after" and row["sentence"]), None)
-    return f"; give or take {count(max(round(100 * off['value']), 1), 'point')} on average in tests" if off else ""
+    points = off and count(max(round(100 * off["value"]), 1), "point")
+    return f" In tests of such cases it is off by {points} on average, over all of them." if points else ""
 
 
 def _stop_words(stop: Mapping[str, Any] | None, n: int, cut: bool = False) -> tuple[str, str]:

@@ -323,10 +323,10 @@ def test_facts_of_a_supported_claim_stand_at_the_bound(report: dict[str, Any], e
     found = facts(many)
     assert found["log10 ratio"][0] == "≥ +2.50"
     assert found["log10 ratio"][1] == (
-        "claimed source against all others; moderately strong support for the named source; the same in 90 % of "
-        "resamples: the strongest that its tests can back"
+        "claimed source against all others; moderately strong support for the named source; in 90 % of resamples it "
+        "reaches the same limit: its tests cannot back a stronger one"
     )
-    assert found["Probability"][0].startswith("≥ ") and "can back" in found["Probability"][1]
+    assert found["Probability"][0].startswith("≥ ") and "its tests cannot back" in found["Probability"][1]
     clear = "the first trace so clear that at most 5 % of tests erred"
     assert found["Enough after"] == ("6", f"for the claim, at an error rate of 5 %: {clear}")
     assert found["Kind of traffic"] == (
@@ -358,10 +358,14 @@ def test_facts_about_a_family_state_the_family_first(enrolment: Enrolment) -> No
     results["candidates"] = [{**row, "probability": 0.585} for row in results["candidates"]]
     results["families"] = [{**row, "probability": 0.99} for row in results["families"]]
     found = facts({**alone, "results": results})
-    # The interval after it is the source's, not the family's.
-    itself = f". {SOURCES[1]} itself: 58.5 %, 95 % needed to be named alone; "
-    assert found["Probability"][0] == "≥ 99.7 %" and found["Probability"][1].startswith("its family")
-    assert "in 90 % of resamples" in found["Probability"][1].partition(itself)[2]
+    family = results["families"][0]["family"]
+    assert found[f"Probability of the family {family}"][0] == "≥ 99.7 %"
+    assert found[f"log10 ratio of the family {family}"][1].startswith("its family against all other families; ")
+    # The interval is the source's, not the family's.
+    value, note = found[f"Probability of {SOURCES[1]}"]
+    assert value == "58.5 %" and note.startswith("claimed source; 95 % needed to be named alone; ")
+    assert "; these 12 traces leave it open: " in note
+    assert note.endswith(" in 90 % of resamples")
     assert found["Enough after"] == ("–", "not stated for an answer about a family")
     last = results["running"][-1]
     labels = [
