@@ -41,6 +41,7 @@ from backend.attribution.report_page import (
     meanings,
     paper_words,
     stranger_findings,
+    such_answers,
 )
 from backend.attribution.report_words import (
     date_words,
@@ -445,7 +446,12 @@ def _rates(case: Mapping[str, Any]) -> list[str]:
     found = case.get("validation")
     if not found:
         return [verdict.UNVALIDATED if case["results"]["calibrated"] else verdict.UNCALIBRATED]
-    return [*([] if validated_for(case) else [OTHER_KIND]), *first_findings(found), *stranger_findings(found)]
+    return [
+        *([] if validated_for(case) else [OTHER_KIND]),
+        *such_answers(case),
+        *first_findings(found),
+        *stranger_findings(found),
+    ]
 
 
 def _accuracy(cache: QueryCache, view: View) -> pd.DataFrame:

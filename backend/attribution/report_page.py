@@ -56,14 +56,15 @@ from backend.attribution.settings import DEFAULTS, Report
 from backend.enrolment.validation_lookup import passing_of
 from backend.inference.drift import p_text, p_words
 from backend.inference.verdict import OTHER_PROMPTS, Rule, log10_text, odds, times_words
-from backend.methods.registry import names, reads_text
+from backend.methods.registry import EMBEDDING, METHODS, SEVERAL, names, reads_text
 from backend.protocol import CLEAN, READER_PAPER
+from backend.proxies.registry import registered
 from backend.shipped import shipped
 
 ROWS = 500  # traces that the page lists; the table in CSV holds all
 CANDIDATES = 12
 NAMED = 3  # most members of a family that a headline names
-CHART_WIDTH, CHART_HEIGHT, AXIS_X, AXIS_Y, RIGHT = 720, 148, 104, 106, 172
+CHART_WIDTH, CHART_HEIGHT, AXIS_X, AXIS_Y, RIGHT = 720, 140, 104, 98, 172
 MOMENT = re.compile(r"\d{4}-\d\d-\d\dT\d\d:\d\d:\d\d\+00:00")  # as facts of an enrolment have it
 SUPERSCRIPTS = str.maketrans("0123456789", "⁰¹²³⁴⁵⁶⁷⁸⁹")
 ON_A_CLAIM = {
@@ -322,6 +323,21 @@ def _wrong_findings(rules: Mapping[str, Any]) -> list[str]:
     return [*out, f"{claim}, and in {share} is undecided{more}."]
 
 
+def such_answers(report: Report) -> list[str]:
+    """How often an answer like the report's was right where nothing was claimed; nothing of one without such tests."""
+    level, rows = report["results"]["level"], (report["validation"] or {"rows": ()})["rows"]
+    name = {"source": "named", "family": "family"}.get(level)
+    found = {row["metric"]: row for row in rows if row["sentence"]}
+    right, wrong = (found.get(f"verdict_{name}_{outcome}") for outcome in ("right", "wrong"))
+    if report["results"]["verdict"] != "SUPPORTS" or not (right and wrong) or not right["value"] + wrong["value"]:
+        return []
+    hits, misses = (round(row["value"] * row["n"]) for row in (right, wrong))
+    share = f"{100 * hits / (hits + misses):.1f} %" if misses else "all"
+    tests = f"{hits + misses:,} tests with {right['k']:,} trace{'s' * (right['k'] != 1)}"
+    answer = f"{verdict_words(report['results'])}, with nothing claimed"
+    return [keep_together(f"Of {tests} of enrolled sources that ended in {answer}, the {level} was right in {share}.")]
+
+
 def stranger_findings(validation: Mapping[str, Any] | None) -> list[str]:
     """How often a source that nobody enrolled passes the unknown-source test."""
     passing = passing_of(validation)
@@ -347,6 +363,20 @@ def reader_words(reader: str) -> str:
     method, *read_with = reader.split("/")
     name = names().get(method, method)
     return name if reads_text(method) or not read_with else f"{name} ({read_with[0]})"
+
+
+def judge_words(reader: str, proxy: str) -> str:
+    """What reads the traces, for people who read no further: 'a small language model (NAME) and word statistics'."""
+    method = reader.split("/")[0]
+    if method not in METHODS or METHODS[method].reads in (SEVERAL, EMBEDDING):
+        return names().get(method, method)
+    words = [
+        ("word statistics" if "word" in part else "statistics of the text")
+        if reads_text(part)
+        else f"a small language model ({known.name if (known := registered().get(proxy)) else proxy})"
+        for part in METHODS[method].parts
+    ]
+    return f"read by {' and by '.join(words)}{paper_words(reader)}"
 
 
 def paper_words(reader: str) -> str:
@@ -442,7 +472,7 @@ def write_html(report: Report) -> str:
         same_limit=same_limit(report),
         title=case_title(report),
         document_title=document_title(report),
-        judge=names().get(judge.split("/")[0], judge) + paper_words(judge),
+        judge=judge_words(judge, report["method"]["proxy"]),
         too_few=too_few(report),
         word=verdict_words(results),
         half=supports_family(results) or only_among(report),
@@ -457,7 +487,7 @@ def write_html(report: Report) -> str:
         validated=validated_for(report),
         validated_case=validated_case(report) if report["validation"] else "",
         counted=rates_note(report["validation"]),
-        first_findings=first_findings(report["validation"]),
+        first_findings=[*such_answers(report), *first_findings(report["validation"])],
         strangers=stranger_findings(report["validation"]),
         fonts=font_faces(),
         refused=refused_note(report["validation"]) if report["validation"] else "",

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 import re
+from typing import Any
 
 import numpy as np
 import pytest
@@ -15,12 +16,14 @@ from backend.attribution.report_page import (
     evidence_chart,
     first_findings,
     font_faces,
+    judge_words,
     meanings,
     paper_words,
     ratio_words,
     reader_words,
     refused_note,
     stranger_findings,
+    such_answers,
     validation_tables,
 )
 from backend.attribution.report_words import (
@@ -137,6 +140,11 @@ def test_a_ratio_beyond_the_validation_is_a_bound():
 def test_readers_and_cases_without_a_name_go_by_what_people_know():
     assert reader_words("reader-paper/smollm2-135m/ur") == "READER (smollm2-135m)"
     assert paper_words("reader-paper/smollm2-135m/ur") == " (the paper's method)"
+    assert judge_words("fused-live/smollm2-135m/ur", "smollm2-135m") == (
+        "read by a small language model (SmolLM2-135M-Instruct) and by word statistics"
+    )
+    assert judge_words("fused-text", "smollm2-135m") == "read by statistics of the text"
+    assert judge_words("mine", "smollm2-135m") == "mine"
     assert "/" not in reader_words("ngram-word-lengths") and paper_words("ngram-word-lengths") == ""
     report = {"case": DEFAULTS.case, "input": {"name": "week1.csv"}, "question": "Is it gpt-4o?"}
     assert document_title(report) == "week1.csv · Is it gpt-4o?"
@@ -203,3 +211,17 @@ def test_a_line_that_a_source_passes_says_why_its_family_is_named() -> None:
     assert line_words(report) == usual
     results |= {"level": "source", "running": [{"traces": 40, "log10_ratio_others": 2.4, "probability": 0.96}]}
     assert line_words(report) == usual
+
+
+def test_the_first_sheet_says_how_often_such_an_answer_was_right() -> None:
+    def row(name: str, value: float) -> dict[str, Any]:
+        return {"metric": f"verdict_{name}", "value": value, "n": 1000, "k": 20, "sentence": "measured"}
+
+    rows = [row("family_right", 0.4), row("family_wrong", 0.0), row("named_right", 0.3), row("named_wrong", 0.1)]
+    found = {"results": {"verdict": "SUPPORTS", "level": "family"}, "validation": {"rows": rows}}
+    start, end = "tests with 20 traces of enrolled sources that ended in SUPPORTS", ", with nothing claimed, the "
+    assert such_answers(found) == [f"Of 400 {start} THE FAMILY{end}family was right in all."]
+    found["results"] = {"verdict": "SUPPORTS", "level": "source"}
+    assert such_answers(found) == [f"Of 400 {start}{end}source was right in 75.0\u00a0%."]
+    found["results"] = {"verdict": "AGAINST", "level": "source"}
+    assert such_answers(found) == [] == such_answers({**found, "validation": None})
