@@ -325,11 +325,11 @@ def _wrong_findings(rules: Mapping[str, Any]) -> list[str]:
 
 def such_answers(report: Report) -> list[str]:
     """How often an answer like the report's was right where nothing was claimed; nothing of one without such tests."""
-    level, rows = report["results"]["level"], (report["validation"] or {"rows": ()})["rows"]
+    level, rows = report["results"].get("level"), (report.get("validation") or {"rows": ()})["rows"]
     name = {"source": "named", "family": "family"}.get(level)
     found = {row["metric"]: row for row in rows if row["sentence"]}
     right, wrong = (found.get(f"verdict_{name}_{outcome}") for outcome in ("right", "wrong"))
-    if report["results"]["verdict"] != "SUPPORTS" or not (right and wrong) or not right["value"] + wrong["value"]:
+    if report["results"].get("verdict") != "SUPPORTS" or not (right and wrong) or not right["value"] + wrong["value"]:
         return []
     hits, misses = (round(row["value"] * row["n"]) for row in (right, wrong))
     share = f"{100 * hits / (hits + misses):.1f} %" if misses else "all"
