@@ -184,13 +184,9 @@ def register(app: Dash) -> None:
         Input("brief-print", "n_clicks"),
         prevent_initial_call=True,
     )
-    # An answer that is stored may have been sent under another address than the one that a person sees, and one that
-    # leads to the reader's own machine is none on paper.
+    # An answer that is stored may have been sent under another address than the one that a person sees.
     app.clientside_callback(
-        "function (path) { const { hostname, origin } = window.location;"
-        "return (/^(localhost|127\\.|\\[::1\\])/.test(hostname) ? '' : origin) + path; }",
-        Output("brief-address", "children"),
-        Input("brief-address", "title"),
+        "(path) => window.location.origin + path", Output("brief-address", "children"), Input("brief-address", "title")
     )
     app.callback(Output("brief-judge", "children"), Input("brief-address", "title"))(_own_judge)
     sample_case.register(app, "brief-figures")
@@ -571,7 +567,7 @@ def _case(cache: QueryCache, view: View, report: Mapping[str, Any]) -> list[Comp
     case = [
         html.P("Provenance Atlas", className="kicker"),
         html.H2(report["question"], className="brief-title", dir="auto"),
-        verdict.verdict(report, cache),
+        verdict.verdict(report, cache, titled=True),
         html.Div(words, className="verdict-words"),
     ]
     if not report["results"]["stated"]:  # a curve would look like an answer

@@ -115,8 +115,10 @@ def alarm_words(report: Report) -> str | None:
 
 
 def keep_together(value: Any) -> Any:
-    """A text whose numbers stay on one line with their per cent sign; anything else as it is."""
-    return re.sub(r"(?<=\d) %", "\u00a0%", value) if type(value) is str else value
+    """A text whose odds stay on one line, and numbers with their per cent sign; anything else as it is."""
+    if type(value) is not str:
+        return value
+    return re.sub(r"\b([\d,]+) to 1\b", "\\1\u00a0to\u00a01", re.sub(r"(?<=\d) %", "\u00a0%", value))
 
 
 def date_words(at: datetime | str) -> str:

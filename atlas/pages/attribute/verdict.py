@@ -160,8 +160,11 @@ def family_answer(report: Report) -> str:
     return f"By family: {shares[0]}{', then ' + ', '.join(shares[1:]) if shares[1:] else ''}."
 
 
-def verdict(report: Report, cache: QueryCache | None = None) -> Component:
-    """The answer: sign, word, sentence, what to do next, who judged, and the numbers behind it."""
+def verdict(report: Report, cache: QueryCache | None = None, *, titled: bool = False) -> Component:
+    """The answer: sign, word, sentence, what to do next, who judged, and the numbers behind it.
+
+    titled : whether the question stands above already.
+    """
     report = with_names(report)
     results, method, reference = report["results"], report["method"], report["reference"]
     word, sources = results["verdict"], reference["sources"]
@@ -192,11 +195,12 @@ def verdict(report: Report, cache: QueryCache | None = None) -> Component:
     judged = sections.judged_by(cache, among, len(sources), SimpleNamespace(**method))
     if confused := _confused(report, cache):
         judged.append(f" {' '.join(confused)}")
+    about = count(results["traces"], "trace") if titled else report["question"]
     return sections.answer_box(
         f"{word} verdict-half" if supports_family(report["results"]) or only_among(report) else word,
-        [html.Span(case_title(report), dir="auto"), " · ", html.Span(report["question"], dir="auto")],
+        [html.Span(case_title(report), dir="auto"), " · ", html.Span(about, dir="auto")],
         ("verdict-word", SIGNS[word], [verdict_words(report["results"]), answer]),
-        html.P(told, className="verdict-sentence long", dir="auto"),
+        html.P(shell.unbroken(told), className="verdict-sentence long", dir="auto"),
         html.Div([html.Strong("What to do next"), steps], className="verdict-next"),
         html.P(judged, className="hint verdict-judge"),
         *([html.P(near, className="hint", dir="auto")] if near else []),
