@@ -103,8 +103,8 @@ def test_the_page_and_its_text_say_what_the_answer_says(folder: Path) -> None:
     server, sent = Flask("page"), comparison_answers.reference_text(answer)
     server.extensions["atlas"] = None
     with server.app_context():
-        shown = str(comparison_answers.reference_box(answer).to_plotly_json()).replace("\\xa0%", " %")
-        sheet = str([part.to_plotly_json() for part in comparison_answers.sheet(answer)]).replace("\\xa0%", " %")
+        shown = str(comparison_answers.reference_box(answer).to_plotly_json()).replace("\\xa0", " ")
+        sheet = str([part.to_plotly_json() for part in comparison_answers.sheet(answer)]).replace("\\xa0", " ")
     said = [answer[name] for name in ("verdict", "sentence", "next_step", "expected")]
     for words in (*said, *comparison_answers._notes_of(answer), *MEANINGS.values(), *SIGNATURES, question_of(answer)):
         assert repr(words)[1:-1] in sheet
@@ -113,7 +113,7 @@ def test_the_page_and_its_text_say_what_the_answer_says(folder: Path) -> None:
     for words in (*said, answer["rivals"][0]["sentence"], "plain.jsonl", *answer["notes"]):
         assert repr(words)[1:-1] in shown and words in sent
     assert answer["command"] in sent and answer["sha256"] in sent and "Rival: shout.jsonl" in sent
-    page = write_comparison(answer).replace("\xa0%", " %")
+    page = write_comparison(answer).replace("\xa0", " ")
     assert comparison_answers.EXACT in page and f"{escape(headline(answer))}</b>" in page
     for told in odds_of(answer):
         assert all(words in place for place in (shown, page) for words in told)
