@@ -102,6 +102,7 @@ AT_THE_END = (
     "the answer rests on all {traces}; a rule that looks after every trace needs more, as every look is a chance to err"
 )
 ANOTHER = " (5 % or less would be called another kind)"
+ALL_READ = "nothing was left out"
 OTHER_CASE = "on traces of the validated kind"
 REFUSED = (
     'Rates of enrolled sources that are turned away differ as their tests do: "wrongly UNKNOWN" is what the whole rule '
@@ -208,7 +209,7 @@ def verdict(report: Report, cache: QueryCache | None = None, *, titled: bool = F
             html.P(sentence, className="hint")
             for sentence in (*choice_sentences(report), *background_sentences(report))
         ],
-        sections.facts(*_facts(report)),
+        sections.facts(*(_facts_on_paper(report) if titled else _facts(report))),
         *[html.P([html.Strong(kind), flag], className="flag") for kind, flag in flags],
         **shell.aria(labelledby="verdict-word", live="polite"),
     )
@@ -322,6 +323,11 @@ def _facts(report: Report) -> list[tuple[str, str, str, str]]:
     ]
 
 
+def _facts_on_paper(report: Report) -> list[tuple[str, str, str, str]]:
+    """Numbers of the answer, without those that the line above it has and a stop that is not stated."""
+    return [fact for fact in _facts(report) if fact[3] != ALL_READ and fact[::2] != ("Enough after", "–")]
+
+
 def _between(report: Report) -> str:
     """Where nine of ten resamples of the traces put the ratio; empty for a single trace."""
     interval = report["results"]["interval"]
@@ -379,7 +385,7 @@ def _excluded_words(report: Report) -> str:
     if not report["results"]["complete"]:
         parts.append("what came after the stop was")
         return f"{', '.join(parts)} not read"
-    return f"{' and '.join(parts)} left out" if parts else "nothing was left out"
+    return f"{' and '.join(parts)} left out" if parts else ALL_READ
 
 
 def exports(report: Report, measured: bool) -> Component:
