@@ -433,9 +433,10 @@
     moved.append(copy, area.querySelector("#names").cloneNode(true));
     for (const named of moved.querySelectorAll("[id]")) if (!named.closest("svg")) named.removeAttribute("id");
     paper.append(moved);
-    const told = document.createElement("p"), which = ["projection", "dim"].map((id) => document.querySelector(`#${id} [data-active] , #${id} input:checked + label`));
+    const told = document.createElement("p"), kept = document.getElementById("trust").innerText.replace(/\s+/g, " ");
+    const which = ["projection", "dim"].map((id) => document.querySelector(`#${id} input:checked + label`)).filter(Boolean);
     told.className = "map-printed-note sentence";
-    told.textContent = `${which.map((one) => one.textContent).join(", ")}. ${document.getElementById("trust").innerText.replace(/\s+/g, " ")}.`;
+    told.textContent = [which.map((one) => one.textContent).join(", "), kept].filter(Boolean).map((one) => `${one}.`).join(" ");
     document.querySelector(".map-title").after(told, paper);
   }
 

@@ -63,9 +63,12 @@ def test_a_map_prints_as_it_is_seen_with_its_key(browser: Browser, dim: int) -> 
                          for place in ("#names", ".map-printed"))  # fmt: skip
         assert browser.run(f"return {printed}") == browser.run(f"return {seen}")
         assert browser.run("return document.querySelectorAll('#map').length") == 1
+        note = browser.run("return document.querySelector('.map-printed-note').textContent")
+        assert note.startswith(f"t-SNE, {dim}-D. ") and "kept by the projection" in note
         box, title, key = (browser.run(f"return document.querySelector('{one}').getBoundingClientRect().toJSON()")
                            for one in (".map-printed", ".map-title", ".legend-rows"))  # fmt: skip
-        assert title["bottom"] <= box["top"] and box["bottom"] <= key["top"] and 200 < box["width"] <= 673
+        assert title["bottom"] <= box["top"] and 200 < box["width"] <= 673
+        assert box["bottom"] <= key["top"] or box["right"] <= key["left"]  # below it, or beside it where there is room
         if dim == 3:
             browser.until("const i = document.querySelector('.map-printed img'); return i && i.naturalWidth > 200")
             # Neither blank nor dark: the ground of the paper and some marks.
