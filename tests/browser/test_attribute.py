@@ -813,7 +813,10 @@ def test_a_presenter_shows_map_accuracy_a_confusion_and_the_case_by_four_keys(br
     heads = browser.run("return [...document.querySelectorAll('.sheet-cover h3')].map(e => e.innerText)")
     assert heads[0] == "How often is this reader right?"
     assert not any(head.startswith("The atlas in general") for head in heads)  # none of its reader
-    assert browser.text(".sheet-cover .findings").startswith("With 10 traces the most probable source")
+    findings = browser.text(".sheet-cover .findings")
+    ended = "tests with 10 traces of enrolled sources that ended in SUPPORTS, with nothing claimed"
+    assert findings.startswith("Of ") and ended in findings
+    assert "With 10 traces the most probable source" in findings
     panel = "return getComputedStyle(document.querySelector(arguments[0])).getPropertyValue('--panel')"
     assert browser.run(panel, ".sheet-case") == browser.run(panel, ":root") != browser.run(panel, ".sheet-cover")
     assert browser.text(".sheet-cover .facts .mono").startswith("sha256 ")

@@ -101,7 +101,7 @@ def test_no_alarm_without_a_change_and_one_with_its_report_after_it(begun) -> No
     assert alterations(report) == []
     assert report["results"]["claimed"] == "plain" and report["sha256"] == alarm.sha256
     assert report["input"]["sha256"]
-    front = watch.state.file(1, "html").read_text("utf-8").partition('class="scale"')[0]
+    front = watch.state.file(1, "html").read_text("utf-8").partition('class="scale"')[0].replace("\xa0", " ")
     assert front.index(f"against plain is {evidence_text(alarm.log10_e)}") < front.index("Who answers now?</h2>")
     assert any("alarm, rate" in words for words in alterations({**report, "alarm": {**report["alarm"], "rate": "1"}}))
     lines = watch.state.file(1, "jsonl").read_text("utf-8").splitlines()
