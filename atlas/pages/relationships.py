@@ -34,6 +34,7 @@ PROTOCOL_WORDS = {
 }
 NEW = {"pair": "on new pairs", "model": "on new models", "family": "on new families"}
 """What of a test pair is new, as the answer says it."""
+HELD_OUT = {"pair": "pairs held out", "model": "models held out", "family": "whole families held out"}
 CONTENTS = {"verdicts": "One pair", "kinship": "All pairs", "readouts": "Readers"}
 FOLDED = {
     "mistaken": "Pairs that mislead the reader", "contrasts": "Mean and drift, alone and together",
@@ -492,8 +493,8 @@ def _elsewhere(under: str, protocol: str) -> list[Component | str]:
     """That the chosen split does not test a pair, and a way to the one that does."""
     if under == protocol:
         return []
-    way = html.Button(PROTOCOLS[under], id={"type": "tested", "protocol": under}, className="kin-split")
-    return [f"no split by {PROTOCOLS[protocol].lower()} tests this pair; by ", way, " "]
+    way = html.Button(HELD_OUT[under], id={"type": "tested", "protocol": under}, className="kin-split")
+    return [f"not among the pairs tested with {HELD_OUT[protocol]}. Answers below are of the split with ", way, ": "]
 
 
 def _truth(related: bool) -> Component:
@@ -543,7 +544,10 @@ def verdicts(cache: QueryCache, view: View) -> pieces.GridView:
     if len(decided):
         parts += [
             html.Details(html.Summary("Every reader's scores"), className="kin-more"),
-            table(frame[decisions.notna()], "Decision (score; above 0: related)"),
+            table(
+                frame[decisions.notna()],
+                f"Decision (score; above 0: related), split: {PROTOCOLS[under]} held out",
+            ),
         ]
     if len(silent):
         summary = f"{pieces.counted(len(silent), 'reader')} with scores and without a decision"
@@ -551,7 +555,7 @@ def verdicts(cache: QueryCache, view: View) -> pieces.GridView:
         parts.append(html.Details([html.Summary(summary), table(silent)], className="folded", open=not parts))
     correct = int(((decided > 0) == related).sum())
     here, there = (_one_origin(origins, frame[rows]) for rows in (decisions.notna(), decisions.isna()))
-    verdict = f"{correct} of {len(decided)} readers that decide ({PROTOCOLS[under].lower()} split{here}) read it so"
+    verdict = f"{correct} of {len(decided)} readers that decide (split: {HELD_OUT[under]}{here}) read it so"
     only = f"{pieces.counted(len(silent), 'reader')} give{'s' if len(silent) == 1 else ''} scores only{there}"
     verdict = "; ".join([verdict] * bool(len(decided)) + [only] * bool(len(silent)))
     sentence: shell.Children = [

@@ -87,7 +87,8 @@ def test_a_pair_that_the_chosen_split_does_not_test_has_the_decisions_of_another
     assert relationships.decided_under(frame, "family") == "family"
     assert relationships.decided_under(frame, "pair") == "model"
     words, way, _ = relationships._elsewhere("model", "pair")
-    assert words == "no split by pairs tests this pair; by " and way.id["protocol"] == "model"
+    assert words == "not among the pairs tested with pairs held out. Answers below are of the split with "
+    assert way.id["protocol"] == "model" and way.children == "models held out"
     assert relationships._elsewhere("model", "model") == []
     assert relationships.decided_under(frame.assign(decision_model=None, decision_family=None), "model") == "model"
 
@@ -182,9 +183,10 @@ def test_one_pair_in_every_readers_words(asked: QueryCache) -> None:
     assert answer.index("related") < answer.index(CHILD) < answer.index(PARENT)
     # Decisions are shown at once whatever split they are of, which the sentence names.
     for protocol in relationships.DECISIONS:
-        under = relationships.PROTOCOLS[relationships.decided_under(frame, protocol)].lower()
+        under = relationships.decided_under(frame, protocol)
         table, caption = map(told, relationships.verdicts(asked, dataclasses.replace(view, protocol=protocol)))
-        assert f"({under} split, all measured here)" in caption and "unrelated, wrong" in table
+        assert f"(split: {relationships.HELD_OUT[under]}, all measured here)" in caption and "unrelated, wrong" in table
+        assert f"split: {relationships.PROTOCOLS[under]} held out" in table
     assert "Choose two models" in told(relationships.pair_answer(asked, View(left=CHILD)))
     partners, _ = relationships.verdicts(asked, asked.resolve_view(View(protocol="pair", left=MARKUP)))
     assert told(partners).count('"type": "partner"') == 2
