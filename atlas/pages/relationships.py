@@ -122,18 +122,23 @@ def layout(cache: QueryCache, view: View) -> Component:
         dcc.Link("Claim against reference", href="/attribute?mode=reference"),
         ".",
     )
+    parents = cache.ask(store.relationship_models)["parent_family"].drop_duplicates()
+    short = ", ".join(sorted((str(parent).rpartition("/")[2] for parent in parents), key=str.casefold))
+    families = pieces.words(f"{len(parents)} families, by their parents: {short}.")
     card = pieces.live("kin-answer", pair_answer(cache, view))
     return html.Div(
         [
             drawing.remembered(PAGE.name),
             drawing.head("Relationships", "related-answer", _answer(cache, view), contents, controls, protocol),
-            html.Div([limits, html.Div(models, className="controls kin-fields"), card], className="kin-asked"),
+            html.Div(
+                [limits, html.Div(models, className="controls kin-fields"), card, families], className="kin-asked"
+            ),
             show("verdicts"),
             show("kinship"),
             show("readouts"),
             *(pieces.folded(words, show(name)) for name, words in FOLDED.items()),
         ],
-        className="column",
+        className="column kin",
     )
 
 
@@ -544,10 +549,7 @@ def verdicts(cache: QueryCache, view: View) -> pieces.GridView:
     if len(decided):
         parts += [
             html.Details(html.Summary("Every reader's scores"), className="kin-more"),
-            table(
-                frame[decisions.notna()],
-                f"Decision (score; above 0: related), split: {PROTOCOLS[under]} held out",
-            ),
+            table(frame[decisions.notna()], f"Decision (score; above 0: related), split: {PROTOCOLS[under]} held out"),
         ]
     if len(silent):
         summary = f"{pieces.counted(len(silent), 'reader')} with scores and without a decision"
@@ -584,7 +586,7 @@ def _scores_table(heads: list[str], rows: list[Component]) -> Component:
     for row in rows:
         for head, cell in zip(heads, row.children[1:], strict=True):
             if cell.children != rate_text(math.nan):
-                setattr(cell, "data-head", head)
+                setattr(cell, "data-head", head.partition(" (score")[0])  # the rest stands in the head
     return pieces.scrolling(pieces.table(["Reader", *heads], rows, "wide kin-table"))
 
 
