@@ -259,10 +259,11 @@ def layer_curve(curve: pd.DataFrame, selected: pd.DataFrame, *, theme: Theme) ->
         "mode": "lines+markers", "line": plots.pen(token["accent"], 2), "marker": {"size": 5},
         "hovertemplate": "Layer %{x}<br>accuracy %{y:.3f} at one trace<extra></extra>",
     }  # fmt: skip
+    counts = [f"<b>{count}</b>" if layer in modal else str(count) for layer, count in counted.items()]
     chosen: Plot = {
         "mode": "markers+text", "textposition": "top center", "textfont": {"size": 12, "color": token["ink"]},
         "marker": {"size": 14, "symbol": "circle-open", "color": token["ink"], "line": {"width": 2}},
-        "text": [f"<b>{count}</b>" if layer in modal else str(count) for layer, count in counted.items()],
+        "text": [f"{len(folds)} of {len(folds)} folds"] if len(counted) == 1 else counts,
     }  # fmt: skip
     layers = [int(layer) for layer in counted.index]
     wash = curve["layer"], curve["low"], curve["high"], token["accent"], 0.18

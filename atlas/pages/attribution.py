@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 import functools
+from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
@@ -277,9 +278,19 @@ def _budget(cache: QueryCache, view: View) -> FigureView:
         f"{before} on {domain} by {cache.reader_words(reader)}; {how}{pieces.bands_note(frame)}. n = {int(singles):,} "
         f"groups a seed at K = {int(parts[0]['k'].min())}."
         + (f" Dashed and hollow: published{kind}, not measured here." if "published" in drawn else ""),
-        *([html.Span(" Point at or tap a grey line for its name.", className="pointing")] if len(behind) else []),
+        _grey_lines(cache, view, behind, rivals),
     ]
     return FigureView(figure, sentence)
+
+
+def _grey_lines(cache: QueryCache, view: View, behind: pd.DataFrame, lines: Sequence[Line]) -> str:
+    """Lines without a name at their end and their values at K, the best first, as a sentence; '' without any."""
+    grey = [line.key for line in lines if not line.named]
+    here = behind[behind["k"].eq(view.k) & behind["reader"].isin(grey)]
+    here = here.sort_values("value", ascending=view.metric in ("nll", "ece"), kind="stable")
+    names = names_of(cache, [cache.attribution_reader(view), *grey])
+    values = [f"{names[reader]} {figure_text(value)}" for reader, value in tables.rows(here, "reader", "value")]
+    return f" In grey, without a name there: {'; '.join(values)}." if values else ""
 
 
 def _clear_from(view: View, own: pd.DataFrame) -> str:
@@ -471,7 +482,7 @@ def _layers(cache: QueryCache, view: View) -> FigureView:
     chosen = selected.loc[selected["outer_fold"].notna(), "layer"]
     rings = "a ring gives the number of outer folds that chose the layer, bold where most did"
     if chosen.nunique() == 1:
-        rings = f"all {len(chosen)} outer folds chose layer {chosen.iloc[0]}: the {len(chosen)} at the ring counts them"
+        rings = f"all {len(chosen)} outer folds chose layer {chosen.iloc[0]}, the ring"
     sentence: list[Component | str] = [
         "Accuracy on the inner validation folds, which never hold a test prompt, for every ",
         shell.term("layer", "A Transformer block of the proxy; the fingerprint is read after it"),
