@@ -12,10 +12,24 @@
     window.history.replaceState(window.history.state, "", url);
   }
 
+  // Where the key was pressed; slides lead away from it, and the end of the presentation back.
+  let origin = null;
+
   function present(wanted) {
-    if (wanted) root.dataset.present = "1";
-    else delete root.dataset.present;
+    if (wanted) {
+      root.dataset.present = "1";
+      origin = { address: window.location.href, top: document.getElementById("content")?.scrollTop };
+    } else delete root.dataset.present;
     strip(wanted, wanted && slide());
+    if (!wanted && origin?.left) {
+      go(origin.address);
+      const { top } = origin, now = ++asked, until = Date.now() + 4000;
+      (function back() {
+        if (now !== asked || Date.now() > until) return;
+        document.getElementById("content")?.scrollTo({ top });
+        window.setTimeout(back, 100);
+      })();
+    }
     link();
     // Links of the navigation carry the mode to the next page; figures take their new width.
     if (window.dash_clientside && window.dash_clientside.atlas) window.dash_clientside.atlas.header();
@@ -76,17 +90,13 @@
     if (stop && stop.matches(SLIDES[3][2])) show(3);
     else if (stop) stage.scrollTo({ top: stage.scrollTop + far(stop) });
     else if (links.length) (links[links.findIndex((link) => link.hasAttribute("aria-current")) + way] || links[0]).click();
-    if (stop && slide()) strip(true, slide());
+    if (stop && slide()) strip(keysShown(), slide());
   }
 
-  // The keys in a strip, until one of them is pressed; "?" shows it again, also outside a presentation. A new slide's number is
-  // seen with them for a few seconds.
-  let timer = 0;
+  // The keys in a strip: while presenting until "?" hides them, else until one of them is pressed. A slide's number is with them.
   const PRESENTING = [...Object.entries(SLIDES).map(([key, slide]) => [key, slide[3]]), ["← →", "Slide"], ["↓", "More figures"], ["?", "Hide keys"], ["Esc", "Leave"]];
   const READING = [["/", "Find a source (map)"], ["Tab", "Next control"], ["Enter", "Choose"], ["P, then 1 to 4", "Present the map, accuracy, confusions, your case"], ["?", "Hide keys"], ["Esc", "Close"]];
   function strip(shown, number) {
-    window.clearTimeout(timer);
-    if (number) timer = window.setTimeout(() => strip(false), 4000);
     let keys = document.getElementById("present-keys");
     if (!keys) {
       keys = document.createElement("aside");
@@ -106,16 +116,21 @@
     keys.hidden = !shown;
   }
 
+  const keysShown = () => !document.getElementById("present-keys")?.hidden;
+
+  function go(address) {
+    window.history.pushState({}, "", address);
+    window.dispatchEvent(new CustomEvent("_dashprivate_pushstate"));
+  }
+
   // Between two keys a page may be drawn once more over the one that was found: a slide is looked for until the next key, press
   // or turn of the wheel.
   let asked = 0;
   function show(number) {
     const [path, choices, place] = SLIDES[number];
-    strip(true, number);
-    if (window.location.pathname !== path || choices) {
-      window.history.pushState({}, "", path + "?" + window.atlasShared() + choices);
-      window.dispatchEvent(new CustomEvent("_dashprivate_pushstate"));
-    }
+    if (origin) origin.left = true;
+    if (window.location.pathname !== path || choices) go(path + "?" + window.atlasShared() + choices);
+    strip(keysShown(), number);
     const now = ++asked, until = Date.now() + 20000;
     let shown = null;
     (function top() {
@@ -123,7 +138,7 @@
       if (found && found !== shown) {
         shown = found;
         found.scrollIntoView({ block: "start" });
-        strip(true, number);  // how many figures it has is known now
+        strip(keysShown(), number);  // how many figures it has is known now
         const sample = found.querySelector("#sample-run");
         if (sample) sample.focus({ preventScroll: true });  // Enter runs it
         // Without a chosen pair the matrix says little from afar, where only a family's cells can be told apart.
@@ -149,8 +164,8 @@
     if (event.key === "p" && !on()) present(true);
     root.dataset.resting = "";
     const keys = document.getElementById("present-keys");
-    if (event.key === "?") strip(!keys || keys.hidden);
-    else if (keys && event.key !== "p" && event.key !== "Shift") strip(false);
+    if (event.key === "?") strip(!keys || keys.hidden, on() && slide());
+    else if (keys && !on() && event.key !== "p" && event.key !== "Shift") strip(false);
     if (!on()) return;
     if (SLIDES[event.key]) show(Number(event.key));
     if (event.key === "Escape") present(false);
@@ -167,7 +182,10 @@
   });
 
   // A page that is opened from here is presented too, whatever its link says.
-  window.addEventListener("_dashprivate_pushstate", link);
+  window.addEventListener("_dashprivate_pushstate", () => {
+    link();
+    if (on()) strip(keysShown(), slide());
+  });
   window.addEventListener("popstate", link);
   if (new URL(window.location.href).searchParams.get("present") === "1") {
     root.dataset.present = "1";

@@ -821,8 +821,12 @@ def test_a_presenter_shows_map_accuracy_a_confusion_and_the_case_by_four_keys(br
     assert browser.run(panel, ".sheet-case") == browser.run(panel, ":root") != browser.run(panel, ".sheet-cover")
     assert browser.text(".sheet-cover .facts .mono").startswith("sha256 ")
     browser.until("return document.querySelector('.sheet-case .main-svg') !== null")
+    assert browser.text("#present-keys").startswith("4 / 4")
     pressed(Keys.ESCAPE)
+    # The presentation ends where it began, with the choices of then.
     browser.wait(lambda: "present" not in browser.query(), "the end of the presentation")
+    browser.until("return location.pathname === '/' && document.querySelector('#map') !== null")
+    assert browser.query()["roster"] == "12-way" and "zoom" not in browser.query()
     browser.settled()
 
 

@@ -183,7 +183,10 @@ def verdict(report: Report, cache: QueryCache | None = None, *, titled: bool = F
         near = f"Nearest, which does not make it the author: {near}" if of else near
     left_open = reservation(report)
     said = "" if word == "UNKNOWN" and left_open else said  # the headline says the same
-    told = keep_together(" ".join(filter(None, (toys, said, left_open, partial))))  # the ratio stands below
+    told: list[Component | str] = []
+    for part in filter(None, (toys, said, left_open, partial)):  # the ratio stands below
+        words = shell.unbroken(keep_together(part))
+        told += [html.Span(words, className="verdict-open") if part == left_open else html.Span(words), " "]
     # Other prompts bring other topics: the prompts are the one reason then.
     follows = FLAGS["domain"] if results["traffic"]["kind"] in ("other topic", "other language") else ""
     flags = [("Shift. ", flag) for flag in results["flags"] or () if flag != follows]
@@ -201,7 +204,7 @@ def verdict(report: Report, cache: QueryCache | None = None, *, titled: bool = F
         f"{word} verdict-half" if supports_family(report["results"]) or only_among(report) else word,
         [html.Span(case_title(report), dir="auto"), " · ", html.Span(about, dir="auto")],
         ("verdict-word", SIGNS[word], [verdict_words(report["results"]), answer]),
-        html.P(shell.unbroken(told), className="verdict-sentence long", dir="auto"),
+        html.P(told[:-1], className="verdict-sentence long", dir="auto"),
         html.Div([html.Strong("What to do next"), steps], className="verdict-next"),
         html.P(judged, className="hint verdict-judge"),
         *([html.P(near, className="hint", dir="auto")] if near else []),
