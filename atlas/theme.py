@@ -76,7 +76,7 @@ INK = 3
 """Place there of the colour that no reader owns."""
 OWN_COLOURS: Mapping[str, int] = {
     "reader-paper/smollm2-135m/ur": 0, "READER": 0,
-    "fused": 1, "READER, parts and other readouts": 1,
+    "fused": 1, "Other readouts of a proxy": 1,
     "fused-style": 2, "reader-paper/qwen35_27b/ur": 2,
     "ngram-word": 4, "Baselines": 4,
     "fused-live": 5,

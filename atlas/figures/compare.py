@@ -19,16 +19,19 @@ Condition = tuple[str, str]  # a benchmark, and what was done to its traces
 
 
 def layer_curves(
-    curves: Mapping[str, pd.DataFrame], chosen: Mapping[str, int], lines: Sequence[Line], *, theme: Theme
+    curves: Mapping[str, pd.DataFrame], chosen: Mapping[str, int], lines: Sequence[Line], *, theme: Theme, one: bool
 ) -> go.Figure:
     """Inner validation accuracy along the depth of every proxy, its modal block marked.
 
-    Of a line's key: curve (columns layer, depth in 0..1, accuracy, low, high) and modal block.
+    Of a line's key: curve (columns layer, depth in 0..1, accuracy, low, high) and modal block. one : Whether all are of
+    one proxy, whose layers are numbered then.
     """
+    last = max((float(curve["layer"].max()) for curve in curves.values() if len(curve)), default=1.0)
+    curves = {key: curve.assign(at=curve["layer"] / last if one else curve["depth"]) for key, curve in curves.items()}
     data: list[Plot] = []
     ends: list[End] = []
     rings = [
-        (float(row.depth), float(row.accuracy))
+        (float(row.at), float(row.accuracy))
         for key, curve in curves.items()
         for row in tables.rows(curve[curve["layer"] == chosen.get(key)])
     ]
@@ -42,20 +45,20 @@ def layer_curves(
             for layer, accuracy in tables.rows(rows, "layer", "accuracy")
         ]
         style = plots.pen(line.colour, 2, line.dash)
-        data.append(plots.band(f"{name}, range", rows["depth"], rows["low"], rows["high"], line.colour, 0.14))
-        data.append(plots.scatter(name, rows["depth"], rows["accuracy"], hover, mode="lines", line=style))
+        data.append(plots.band(f"{name}, range", rows["at"], rows["low"], rows["high"], line.colour, 0.14))
+        data.append(plots.scatter(name, rows["at"], rows["accuracy"], hover, mode="lines", line=style))
         modal = rows[rows["layer"] == chosen.get(line.key)]
         if len(modal):
             look = {"size": 13, "symbol": "circle-open", "color": TOKENS[theme]["ink"], "line": {"width": 2}}
             # Above the ring, or below it where a higher ring is near.
-            x, y = float(modal["depth"].iloc[0]), float(modal["accuracy"].iloc[0])
+            x, y = float(modal["at"].iloc[0]), float(modal["accuracy"].iloc[0])
             near = any((a, b) != (x, y) and abs(a - x) < 0.12 and 0 <= b - y < 0.06 for a, b in rings)
             words: Plot = {
                 "text": [f"layer {int(layer)}" for layer in modal["layer"]],
                 "textposition": "bottom center" if near else "top center",
                 "textfont": {"size": 12, "color": line.colour},
             }
-            places = modal["depth"], modal["accuracy"]
+            places = modal["at"], modal["accuracy"]
             data.append(plots.scatter(f"{name}, selected", *places, mode="markers+text", marker=look, **words))
         ends.append((float(rows["accuracy"].iloc[-1]), plain(line.label, 20), line.colour))
     drawn = [curve for curve in curves.values() if len(curve)]
@@ -64,6 +67,10 @@ def layer_curves(
     step = 0.06 * (high - low or 1.0)
     notes = plots.end_notes(ends, step, high + step)
     depth = plots.titled("Depth in the proxy", range=[0, 1.01], tickformat=".0%", showgrid=False)
+    if one:
+        ticks = [layer for layer in range(1, int(last) + 1) if layer == 1 or layer % max(round(last / 12), 1) == 0]
+        numbers = {"tickvals": [layer / last for layer in ticks], "ticktext": [str(layer) for layer in ticks]}
+        depth = plots.titled("Layer of the proxy", range=[0, 1.01], showgrid=False, **numbers)
     height = plots.titled("Accuracy at one trace", range=[max(0.0, low - step), high + 2 * step], tickformat=".2~f")
     return plots.figure(theme, (64, 176, 24, 52), data, depth, height, annotations=notes)
 

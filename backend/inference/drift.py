@@ -275,7 +275,7 @@ def p_words_of(test: Mapping[str, Any]) -> str:
 def corrected_words(raw: float, corrected: float) -> str:
     """A corrected p of sign flips in a sentence: at most so much, 'p ≤ .001', where they can give no smaller one."""
     words = p_words(corrected)
-    return words.replace("=", "≤") if raw <= (1 + ROUNDING) / (1 + FLIPS) else words
+    return words.replace("=", "≤").replace("<", "≤") if raw <= (1 + ROUNDING) / (1 + FLIPS) else words
 
 
 def level_text(level: float) -> str:

@@ -172,9 +172,8 @@ _TABLE = (
 METHODS: dict[str, Method] = {method.id: method for method in _TABLE}
 GROUPS: Mapping[str, str] = {
     "READER": READER_PAPER,
-    "READER, parts and other readouts": (
-        "reader-|dc$|ac$|dc-ac$|component|pca|centroid|fused|lda|regression|experts|network|states"
-    ),
+    "Parts of READER": "reader-|dc$|ac$|dc-ac$|component",
+    "Other readouts of a proxy": "pca|centroid|fused|lda|regression|experts|network|states",
     "Temporal forms": "dct-|mean|final|max|mix|pool|temporal|head",
     "Baselines": "published-|random|ngram|char|word|dna|llmmap|deberta|mpt|phylolm|match|bert|tfidf|style|baseline",
 }  # fmt: skip

@@ -396,8 +396,8 @@ def test_readers_are_grouped_by_method_and_the_papers_comes_first(asked: QueryCa
     kinds = {name: group_of(name) for name in ("reader-paper", "dc", "reader-dc", "dct-q4", "mean-final", "dna", "x")}
     assert kinds == {
         "reader-paper": "READER",
-        "dc": "READER, parts and other readouts",
-        "reader-dc": "READER, parts and other readouts",
+        "dc": "Parts of READER",
+        "reader-dc": "Parts of READER",
         "dct-q4": "Temporal forms",
         "mean-final": "Temporal forms",
         "dna": "Baselines",

@@ -41,5 +41,5 @@ def test_p_values_are_never_nought_or_one(value: float, text: str, words: str) -
 
 def test_a_corrected_p_at_the_floor_of_the_flips_is_a_bound() -> None:
     floor = 1 / (1 + FLIPS)
-    assert corrected_words(floor, 66 * floor) == "p ≤ .001" and corrected_words(floor, 6 * floor) == "p < .001"
+    assert corrected_words(floor, 66 * floor) == "p ≤ .001" and corrected_words(floor, 6 * floor) == "p ≤ .001"
     assert corrected_words(2 * floor, 66 * floor) == "p = .001"

@@ -61,7 +61,7 @@ CUT = "The axis does not begin at 0"
 TIMED = "median of three warmed runs"
 COUNTED = "Word n-grams of every length are counted by the live reader's code, which is faster than the baselines'. "
 PRICES: Mapping[str, Callable[[float], str]] = {
-    "latency_ms": lambda value: f"in {value:.3g} ms a response",
+    "latency_ms": lambda value: f"in {value:.{1 if value < 0.1 else 3}g} ms a response",
     "audit_parameters": lambda value: f"with {value / 1e6:,.0f} million parameters",
 }
 """What a response costs, in words."""
@@ -287,8 +287,8 @@ def variance(cache: QueryCache, view: View, frame: pd.DataFrame) -> FigureView:
     sentence = (
         "How much a fingerprint changes with the source that answers, against how much it changes with the prompt, on "
         "held-out prompts; the proxy read the response alone or, where it says so, the prompt too. Bars: one standard "
-        "deviation over the folds. Right of the dotted line the source counts for more. Filled: measured here; hollow: "
-        f"published. n = {frame['row'].nunique()} readers, {int(frame['n'].max())} folds each."
+        f"deviation over the folds. Right of the dotted line the source counts for more. {_marks_words(frame)} "
+        f"n = {frame['row'].nunique()} readers, {int(frame['n'].max())} folds each."
     )
     return FigureView(figure, sentence)
 
@@ -344,7 +344,8 @@ def depths(cache: QueryCache, view: View) -> FigureView:
         "Accuracy on the inner validation folds by layer; ring: the layer that most outer folds chose, band: their "
         f"range. {CUT}. n = {fits:,} fits.{absent if missing else ''}"
     )
-    return FigureView(compare.layer_curves(found, modal, drawn, theme=view.theme), sentence)
+    one = len({cache.reader_row(reader)["proxy"] for reader in found}) == 1
+    return FigureView(compare.layer_curves(found, modal, drawn, theme=view.theme, one=one), sentence)
 
 
 def depth_rows(cache: QueryCache, view: View) -> pd.DataFrame:
@@ -355,20 +356,22 @@ def depth_rows(cache: QueryCache, view: View) -> pd.DataFrame:
     return pd.concat(curves, ignore_index=True)[columns] if curves else pd.DataFrame(columns=columns)
 
 
+def _marks_words(frame: pd.DataFrame) -> str:
+    hollow = frame["origin"].eq("published").any()
+    return "Filled: measured here; hollow: published." if hollow else "All measured here."
+
+
 def _bars_words(frame: pd.DataFrame) -> str:
     """What the bars and marks of a figure are, of those that are there."""
     ranged = frame["low"].notna()
     spread = frame["std"].notna() & ~ranged
     kinds = [words for words, there in ((f"{pieces.INTERVAL}s", ranged), (pieces.FOLDS, spread)) if there.any()]
     bars = f"{'Thick bars' if len(kinds) > 1 else 'Bars'}: {', thin ones '.join(kinds)}. " if kinds else ""
-    marks = (
-        "Filled: measured here; hollow: published." if frame["origin"].eq("published").any() else "All measured here."
-    )
     counts = frame.groupby("origin")["n"].agg(["min", "max"]).astype(int).sort_index()
     ranges = {origin: " to ".join(dict.fromkeys(f"{n:,}" for n in row)) for origin, *row in counts.itertuples()}
     here, theirs = ranges.get("measured"), ranges.get("published")
     n = f"{here} here, {theirs} published" if here and theirs and here != theirs else here or theirs
-    return f"{bars}{marks} n = {n} groups."
+    return f"{bars}{_marks_words(frame)} n = {n} groups."
 
 
 # ---- what it takes --------------------------------------------------------------------------------------------------

@@ -490,6 +490,7 @@ def _end(end: dict[str, Any]) -> list[Component | str]:
         return parts
     untested = pd.isna(end["low"])
     range_text = " not tested" if untested else f" [{rate_text(end['low'])}, {rate_text(end['high'])}]"
+    range_text += " before correction" * bool(end["p_holm"] >= 0.05)  # which the interval may contradict
     parts += [html.Br(), plots.signed(end["difference"]), html.Span(range_text, className="soft")]
     if pd.notna(end["p_holm"]):
         raw = f"{p_words(end['p_value'])} before correction"

@@ -82,8 +82,10 @@ def test_layer_curves_of_several_proxies_share_one_depth() -> None:
         {"layer": [1, 2], "depth": [0.5, 1.0], "accuracy": [0.3, 0.2], "low": [0.25, 0.15], "high": [0.35, 0.25]}
     )
     lines = [Line("b", "without", "#111111"), Line("a", "with", "#3BA7C9")]
-    figure = compare.layer_curves({"a": curve}, {"a": 1}, lines, theme="dark")
+    figure = compare.layer_curves({"a": curve}, {"a": 1}, lines, theme="dark", one=False)
     assert [trace.name for trace in figure.data] == ["with, range", "with", "with, selected"]
     assert list(figure.data[1].x) == [0.5, 1.0] and list(figure.data[1].y) == [0.3, 0.2]
     assert list(figure.data[2].x) == [0.5] and list(figure.data[2].text) == ["layer 1"]
     assert figure.layout.annotations[0].text == "with"
+    numbered = compare.layer_curves({"a": curve}, {"a": 1}, lines, theme="dark", one=True).layout.xaxis
+    assert numbered.title.text == "Layer of the proxy" and list(numbered.ticktext) == ["1", "2"]
