@@ -548,7 +548,7 @@
       apart: (source, other) => (other && other === source ? null : none()),
       beside: function () {
         const context = window.dash_clientside.callback_context;
-        return context.triggered[0] && context.triggered[0].value ? context.triggered_id.source : none();
+        return context.triggered[0] && context.triggered[0].value ? context.triggered_id.source || null : none();
       },
     },
   });

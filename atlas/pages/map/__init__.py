@@ -533,7 +533,7 @@ def _trust(cache: QueryCache, view: View) -> list[Component | str]:
         return [shell.term("How far to trust this map", trust)]
     share = html.B(f"{100 * shared:.1f} %", className="number")
     meaning = f"{pieces.SHARED_HELP}. {trust}"
-    return [share, " of the ten nearest", html.Br(), shell.term("kept by the projection", meaning)]
+    return [share, " of each source's ten nearest ", shell.term("kept by this drawing", meaning)]
 
 
 def _legend(cache: QueryCache, view: View, points: pd.DataFrame) -> list[Component]:

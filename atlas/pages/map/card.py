@@ -156,7 +156,7 @@ def _pair(cache: QueryCache, view: View) -> list[Component]:
     link = f"{shell.source_path(view, view.source)}&{View(other=view.other).query()}"
     return [
         html.Div(
-            [html.H3("Compared with", id="card-pair", tabIndex=-1), *_next(cache, view, shown)], className="near-title"
+            [html.H3("Compared with", id="card-pair", tabIndex=-1), *_ways(cache, view, shown)], className="near-title"
         ),
         symbol_and_name(cache.marks()[other["family"]], view.theme, other["name"]),
         pieces.words(_alike(cache, view, frame, str(members.at[view.source, "name"]), str(other["name"]))),
@@ -170,14 +170,15 @@ def _pair(cache: QueryCache, view: View) -> list[Component]:
     ]
 
 
-def _next(cache: QueryCache, view: View, reader: str) -> list[Component]:
-    """A button that compares with the neighbour after the second source; nothing after the last one."""
+def _ways(cache: QueryCache, view: View, reader: str) -> list[Component]:
+    """Buttons that lead back to the nearest, and to the neighbour after the second source where there is one."""
     near = _near_rows(cache, view, reader, view.source)
+    back = html.Button("Back to the nearest", id={"type": "beside", "source": "", "place": "back"}, className="quiet")
     if near.empty or view.other not in list(near["neighbor"])[:-1]:
-        return []
+        return [back]
     one: Any = near.iloc[list(near["neighbor"]).index(view.other) + 1]
     identity = {"type": "beside", "source": one["neighbor"], "place": "next"}
-    return [html.Button(f"next: {one['name']}", id=identity, className="quiet")]
+    return [back, html.Button(f"next: {one['name']}", id=identity, className="quiet")]
 
 
 def _trait(cache: QueryCache, reader: str) -> str:
