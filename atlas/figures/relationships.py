@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 from collections.abc import Mapping, Sequence
 
 import numpy as np
@@ -55,7 +56,9 @@ def readout_dots(
     level = None if chance is None else Level(chance, "a coin")
     series = frame["readout"].where(frame["readout"].isin(list(READOUTS)), "other")
     marks = frame.assign(series=series, words=[readout_words(readout) for readout in frame["readout"]])
-    return dot_rows(marks, names, READOUTS | OTHER, theme=theme, axis=axis, usual=(), level=level, unit="splits")
+    others = "; ".join(dict.fromkeys(marks.loc[series == "other", "words"]))
+    named = {key: dataclasses.replace(one, words=others or one.words) for key, one in OTHER.items()}
+    return dot_rows(marks, names, READOUTS | named, theme=theme, axis=axis, usual=(), level=level, unit="splits")
 
 
 def contrast_dots(frame: pd.DataFrame, names: Mapping[str, str], *, theme: Theme, measure: str) -> Plot:

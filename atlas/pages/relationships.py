@@ -869,6 +869,7 @@ def readouts(cache: QueryCache, view: View, frame: pd.DataFrame) -> FigureView:
         "Thin bars with caps: one standard deviation over the splits, because the release holds no interval for these."
     )
     thin = f" {caps}" if frame["low"].isna().any() else ""
+    crosses = "" if frame["readout"].isin(list(READOUTS)).all() else " Crosses: the best of a reader's other readouts."
     here = sorted(set(frame.loc[frame["origin"] == "measured", "row"]))
     several = frame.groupby("reader")["readout"].nunique().max() > 1
     picked = ", picked on these same splits and so optimistic" if several else ""
@@ -883,7 +884,7 @@ def readouts(cache: QueryCache, view: View, frame: pd.DataFrame) -> FigureView:
         f"{MEASURES[view.measure]}: {highest}. Each reader decides by a ",
         shell.term("readout", READOUT_HELP),
         f" of its scores; marks are means over {int(frame['n'].max())} splits, thick bars 95 % bootstrap intervals."
-        f"{thin} Filled: measured here; hollow: published. Each line ends with its highest readout{picked}. "
+        f"{thin}{crosses} Filled: measured here; hollow: published. Each line ends with its highest readout{picked}. "
         f"n = {len(names)} readers, {len(here)} of them measured here; the others published this number.",
     ]
     return FigureView(figure, sentence)

@@ -78,7 +78,7 @@ def test_a_readout_of_tables_is_drawn_under_its_own_name(summaries: pd.DataFrame
     drift = summaries.iloc[2:3].assign(readout="grp128@last", value=0.8, low=np.nan, high=np.nan)
     marks = pd.concat([summaries, drift], ignore_index=True)
     figure = go.Figure(relationships.readout_dots(marks, NAMES, theme="light", axis="Accuracy", chance=0.5))
-    other = next(trace for trace in figure.data if trace.name == "best of its other readouts")
+    other = next(trace for trace in figure.data if trace.name == "drift, 128 projections, last layer")
     assert list(other.x) == [0.8] and "drift, 128 projections, last layer: .800" in other.hovertext[0]
     assert figure.layout.annotations[1].text.startswith(".800")
 
