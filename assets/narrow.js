@@ -144,11 +144,28 @@
     return 0;
   }
 
+  // Names of families moved apart where all have room beside their rows and above their columns; whether they have.
+  function spread(notes, ofRow, cells, length) {
+    const size = ofRow ? SMALL + 1 : 1.3 * SMALL, at = (note) => ((ofRow ? note.y : note.x) + 0.5) / cells * length;
+    const own = notes.toSorted((a, b) => at(a) - at(b)), places = own.map(at);
+    if (own.length * size > length) return false;
+    for (let i = 1; i < own.length; i++) places[i] = Math.max(places[i], places[i - 1] + size);
+    for (let i = own.length - 1, end = length; i >= 0; i--) end = (places[i] = Math.min(places[i], end - size / 2)) - size / 2;
+    own.forEach((note, i) => {
+      note.font = { ...note.font, size: SMALL };
+      if (ofRow) note.yshift = at(note) - places[i];
+      else note.xshift = (note.xshift || 0) + places[i] - at(note);
+    });
+    return true;
+  }
+
   // Names above the columns of a matrix, and beside its rows, that do not run into the one before: a name stands at both or at none.
   function headsApart([columns, rows], layout, across, down) {
     const notes = layout.annotations || [], line = presented() ? SMALL : LINE, gap = presented() ? 0 : LETTER;
     const ofRow = (note) => !note.xref && !note.yref && note.x === -0.5;
     const ofColumn = (note) => !note.xref && note.yref === "paper" && note.y === 1;
+    const all = columns > MANY && [[ofRow, rows, down], [ofColumn, columns, across]].every(([of, cells, length]) => spread(notes.filter(of), of === ofRow, cells, length));
+    if (all) return;
     const apart = (place, half, end) => (place - half < end ? null : place + half);
     const named = new Map();
     for (const note of notes.filter((one) => ofRow(one) || ofColumn(one))) {
