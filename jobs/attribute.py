@@ -17,9 +17,16 @@ import numpy as np
 
 from backend import output_files
 from backend.attribution.background import background_sentences, opened_background
-from backend.attribution.report import choice_sentences, write_csv, write_json
+from backend.attribution.report import choice_sentences, with_confusions, write_csv, write_json
 from backend.attribution.report_page import write_html
-from backend.attribution.report_words import answer_line, only_validated, reservation, steps_of, verdict_words
+from backend.attribution.report_words import (
+    answer_line,
+    confusion_words,
+    only_validated,
+    reservation,
+    steps_of,
+    verdict_words,
+)
 from backend.attribution.run import audit, checked, others_of
 from backend.attribution.scoring import Models, Progress
 from backend.attribution.settings import STOP_LEVEL, Report, Settings, entries_of
@@ -34,6 +41,7 @@ from backend.intake import COMMAND_LINE, inspect
 from backend.intake.encoding import opened
 from backend.intake.traces import visible
 from backend.store.builds import command_line, portable
+from backend.store.database import default_data_folder
 from jobs import trace_options as options
 from jobs.trace_options import say
 
@@ -131,6 +139,7 @@ def run(arguments: argparse.Namespace) -> None:
                 further_progress=_further,
                 background=background,
             ).report
+    report = with_confusions(report, default_data_folder())
     _answer(report)
     if written:
         for path, form in zip(written, (write_json, write_csv, write_html), strict=True):
@@ -173,7 +182,7 @@ def _answer(report: Report) -> None:
     results = report["results"]
     print()
     say(" ".join(filter(None, (answer_line(report), reservation(report)))))
-    for sentence in (*choice_sentences(report), *background_sentences(report)):
+    for sentence in (*confusion_words(report), *choice_sentences(report), *background_sentences(report)):
         say(sentence)
     say(f"One source or several: {results['mixture']['outcome']}. {results['mixture']['sentence']}")
     for step in steps_of(report):

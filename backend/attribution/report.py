@@ -16,22 +16,27 @@ import math
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict
 from datetime import UTC, datetime
+from pathlib import Path
 from typing import Any
 
 import numpy as np
 import numpy.typing as npt
 
 from backend.attribution.decision import FLAGS, Findings, among
+from backend.attribution.report_words import supports_family
 from backend.attribution.scoring import BATCHES, Scored, Selection
 from backend.attribution.settings import Report, Settings
 from backend.enrolment.enrolment import Enrolment
 from backend.enrolment.validation_lookup import condition_in, conditions_of, validated_under
+from backend.errors import AtlasError
 from backend.inference.domain_shift import LEVEL
 from backend.inference.verdict import SCALE, Rule
 from backend.intake.layout import Layout
 from backend.intake.traces import is_remark, notes_on_remarks
 from backend.output_files import plain_cell
-from backend.protocol import BACKGROUND
+from backend.protocol import BACKGROUND, BUDGETS, CLEAN
+from backend.store.database import Generation
+from backend.store.queries import confusion
 
 START = "0" * 64
 NEAREST = 3  # sources that the sentence names
@@ -352,7 +357,34 @@ def log_posteriors_of(report: Report) -> npt.NDArray[np.float32]:
 
 def with_alarm(report: Mapping[str, Any], alarm: Mapping[str, Any]) -> dict[str, Any]:
     """A report that was made because of a watch's alarm, which it then leads with."""
-    body = {**{key: value for key, value in report.items() if key != "sha256"}, "alarm": dict(alarm)}
+    return _signed({**report, "alarm": dict(alarm)})
+
+
+def with_confusions(report: dict[str, Any], data: Path) -> dict[str, Any]:
+    """A report that names two siblings, with how often held-out groups of one were taken for the other, if measured.
+
+    data : folder of the published generation.
+    """
+    results, method = report["results"], report["method"]
+    pair = sorted(results["siblings"][:2], key=results["subject"].__ne__)
+    tested = [k for k in BUDGETS if k <= results["traces"]]
+    if len(pair) < 2 or not tested or method["condition"] != CLEAN or not supports_family(results):
+        return report
+    try:
+        generation = Generation.open(data)
+    except AtlasError:  # an answer needs no figures of the atlas
+        return report
+    k, roster, domain = tested[-1], method["facts"].get("roster"), method["facts"].get("benchmark", "agent500")
+    cells, rows = confusion(generation.cursor(), method["reader"], str(roster), k, domain), []
+    for one, other in (pair, pair[::-1]):
+        counts = cells[cells["truth"] == one].set_index("predicted")["count"]
+        taken, groups = int(counts.get(other, 0)), int(counts.sum())
+        rows.append({"source": one, "named": other, "traces": k, "count": taken, "groups": groups})
+    return _signed(report | {"confusions": rows}) if all(row["groups"] for row in rows) else report
+
+
+def _signed(report: Mapping[str, Any]) -> dict[str, Any]:
+    body = {key: value for key, value in report.items() if key != "sha256"}
     return body | {"sha256": digest(body)}
 
 

@@ -91,7 +91,7 @@ def with_names(report: Report) -> dict[str, Any]:
             return [renamed(value, of_sources) for value in part]
         return names.get(part, part) if of_sources and isinstance(part, str) else part
 
-    for part in ("results", "reference", "traces", "heat_maps"):
+    for part in ("results", "reference", "traces", "heat_maps", "confusions"):
         if part in report:
             out[part] = renamed(report[part])
     claimed = report["results"]["claimed"]
@@ -112,6 +112,16 @@ def alarm_words(report: Report) -> str | None:
         f"unchanged endpoint reach. Whatever the {traces:,} traces from about number {first:,} on say of who answers "
         "now, the alarm stands."
     )
+
+
+def confusion_words(report: Report) -> list[str]:
+    """How often the two siblings that are not told apart were taken for each other; nothing where not measured."""
+    if "confusions" not in report:
+        return []
+    there, back = with_names(report)["confusions"]
+    of = f"groups of {there['traces']:,} trace{'s' * (there['traces'] != 1)}"
+    first, second = (f"{pair['count']:,} of {pair['groups']:,}" for pair in (there, back))
+    return [f"{there['source']} is taken for {there['named']} in {first} {of} ({second} the other way)."]
 
 
 def keep_together(value: Any) -> Any:

@@ -64,12 +64,13 @@ PAGE = (
     "The page is not, character for character, what the data in it give: it was changed, or a browser saved it anew. "
     "All else here is about the data"
 )
+CONFUSION = {"source": "str", "named": "str", "traces": "int", "count": "int", "groups": "int"}
 ALARM = {"watch": "str", "number": "int", "traces": "int", "first": "int", "log10_e": "float", "rate": "float"}
 # Parts that only the author can know, or that are compared in a way of their own.
 APART = frozenset(
     {
         *("created", "command", "steps", "sha256", "input", "exclusions", "log_posteriors", "heat_maps", "session"),
-        *("background", "alarm"),
+        *("background", "alarm", "confusions"),
     }
 )
 # What a trace has only from its file.
@@ -399,6 +400,10 @@ def alterations(report: Report) -> list[str]:
     found += [*wrong_steps(report), *_wrong_traces(report)]
     if "alarm" in report:
         found += unlike({key: type(value).__name__ for key, value in report["alarm"].items()}, ALARM, "alarm")
+    for number, pair in enumerate(report.get("confusions", ()), start=1):
+        found += unlike({key: type(value).__name__ for key, value in pair.items()}, CONFUSION, f"confusions[{number}]")
+    if len(report.get("confusions", (1, 2))) != 2:
+        found.append("The confusions are not those of two siblings")
     for shown in report["heat_maps"]:
         text = "".join(piece["text"] for piece in shown["pieces"]) + shown["rest"]
         if trace_hash(shown["prompt"], text) != report["traces"][int(shown["number"]) - 1]["sha256"]:
@@ -446,6 +451,8 @@ def _notes(report: Report, again: Report) -> Iterator[str]:
     if "alarm" in report:
         yield "The alarm is what the watch stated. Its evidence is of more traces than these, and was not checked."
     yield f"Of the {n + excluded:,} traces of the file {'; '.join([scored, *rest])}."
+    if "confusions" in report:
+        yield "How often its siblings are taken for each other is what the atlas had measured, and was not checked."
     if report["results"]["complete"] is False:
         yield f"The report says that somebody stopped it after {len(report['traces']):,} traces."
     if report["method"].get("code_version") != again["method"]["code_version"]:

@@ -15,7 +15,7 @@ import secrets
 import threading
 import time
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, BinaryIO
 
@@ -356,11 +356,14 @@ class Worker:
 
     def _finish(self, job: Job, place: Path, result: AuditResult) -> bool:
         """Write what a job has found; False where somebody else has its lease, or the session ended meanwhile."""
+        from backend.attribution.report import with_confusions
+
         scored, last = result.scored, ""
         arrays: dict[str, Any] = {"mean": scored.mean}
         if scored.fingerprints is not None:
             arrays["fingerprints"] = scored.fingerprints
         if not job.fingerprints and job.report is None:  # windows and second runs pose no new question
+            result = replace(result, report=with_confusions(result.report, self._ecosystems.data))
             last = result.report["steps"][-1]["sha256"]
         with _scratch(place / f"{job.name}.report.json") as (report, publish_report):
             report.write_text(json.dumps(result.report), "utf-8")

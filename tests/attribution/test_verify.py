@@ -21,9 +21,17 @@ from hypothesis import strategies as st
 import backend.attribution.run
 from atlas.pages.attribute.comparison_answers import PAGE_UNSEEN, check_answer
 from backend.attribution import verify as differences
-from backend.attribution.report import digest, encoded, log_posteriors_of, next_step, write_csv, write_json
+from backend.attribution.report import (
+    digest,
+    encoded,
+    log_posteriors_of,
+    next_step,
+    with_confusions,
+    write_csv,
+    write_json,
+)
 from backend.attribution.report_page import write_html
-from backend.attribution.report_words import verdict_words, with_names
+from backend.attribution.report_words import confusion_words, verdict_words, with_names
 from backend.attribution.run import AuditResult, audit
 from backend.attribution.scoring import Scored, Selection
 from backend.attribution.settings import Settings, settings_of
@@ -51,6 +59,7 @@ from backend.inference.validation import validation_arrays
 from backend.intake import COMMAND_LINE, Columns, Limits, inspect
 from backend.methods.ensemble import Head
 from backend.methods.probe import LinearProbe
+from backend.store.database import Generation, default_data_folder
 from backend.traces import Trace
 
 Report = dict[str, Any]
@@ -423,6 +432,36 @@ def test_a_report_of_before_readers_said_what_their_answer_is_about(report: Repo
 
     assert verified(changed(report, forget)).found == ()
     assert_found(changed(report, at("results.readers.1.level", "candidates")))
+
+
+def test_a_report_of_two_siblings_tells_how_often_they_are_confused(report: Report) -> None:
+    """Out of the shipped generation; a report that was made without it is checked as before."""
+    data = default_data_folder()
+    cursor = Generation.open(data).cursor()
+    reader, roster = cursor.execute("SELECT reader, roster FROM confusion WHERE k = 10 LIMIT 1").fetchall()[0]
+    pairs = cursor.execute(
+        "SELECT truth, predicted, count FROM confusion WHERE reader = ? AND roster = ? AND k = 10 "
+        "AND truth != predicted AND benchmark = 'agent500' AND condition = 'clean' ORDER BY count DESC LIMIT 1",
+        [reader, roster],
+    ).fetchall()  # fmt: skip
+    ((one, other, count),) = pairs
+    results = report["results"] | {"verdict": "SUPPORTS", "level": "family", "subject": one, "siblings": [other, one]}
+    method = report["method"] | {"reader": reader, "condition": "clean", "facts": {"roster": roster}}
+    named = report | {"results": results, "method": method}
+    found = with_confusions(named, data)
+    first, second = found["confusions"]
+    assert first == {"source": one, "named": other, "traces": 10, "count": count, "groups": first["groups"]}
+    assert (second["source"], second["named"]) == (other, one) and second["groups"] > 0
+    sentence = f"{one} is taken for {other} in {count:,} of {first['groups']:,} groups of 10 traces ("
+    assert confusion_words(found)[0].startswith(sentence)
+    assert confusion_words(named) == [] and with_confusions(named, data / "nowhere") is named
+
+    honest = sealed({**report, "confusions": [first, second]})
+    assert verified(honest).found == () == verified(report).found
+    assert any("was not checked" in note and "siblings" in note for note in verified(honest).notes)
+    assert sentence in write_html(honest).replace("\xa0", " ")
+    for wrong in ([first], [first, {**second, "count": "1"}], [first, {**second, "more": 1}]):
+        assert_found(sealed({**report, "confusions": wrong}))
 
 
 # Forged reports

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import dataclasses
 import json
 import re
 from collections.abc import Callable, Mapping, Sequence
@@ -15,13 +14,11 @@ from dash.development.base_component import Component
 
 from atlas import shell
 from atlas.data import QueryCache
-from atlas.figures import tables
 from atlas.figures.evidence import number
 from atlas.figures.plots import count, rate_text
-from atlas.pages import pieces
 from atlas.pages.attribute import sections
 from atlas.pages.attribute.sections import MODES, Report, number_cell
-from atlas.state import BUDGETS, View
+from atlas.state import BUDGETS
 from backend.attribution.background import background_sentences
 from backend.attribution.decision import FLAGS
 from backend.attribution.report import choice_sentences
@@ -38,6 +35,7 @@ from backend.attribution.report_words import (
     Step,
     answer_sentence,
     bound_sign,
+    confusion_words,
     family_of,
     family_probability,
     keep_together,
@@ -62,8 +60,6 @@ from backend.attribution.report_words import (
 from backend.enrolment.catalogue import SAMPLES, title_of
 from backend.enrolment.validation_lookup import SCENARIOS, passing_of
 from backend.inference.verdict import CANNOT_TELL, COMPATIBLE, WEAK
-from backend.protocol import CLEAN
-from backend.store import queries
 
 IN_BRIEF = ("case", "budget", "confusion")
 """Figures of a brief about a case; all but the case are the atlas's own."""
@@ -197,8 +193,7 @@ def verdict(report: Report, cache: QueryCache | None = None, *, titled: bool = F
     answer = html.Span(shell.unbroken(headline(report)), className="verdict-means", dir="auto")
     steps = html.Ul([html.Li(_step(step)) for step in steps_of(report)])
     judged = sections.judged_by(cache, among, len(sources), SimpleNamespace(**method))
-    if confused := _confused(report, cache):
-        judged.append(f" {' '.join(confused)}")
+    judged += [f" {sentence}" for sentence in confusion_words(report)]
     about = count(results["traces"], "trace") if titled else report["question"]
     return sections.answer_box(
         f"{word} verdict-half" if supports_family(report["results"]) or only_among(report) else word,
@@ -216,19 +211,6 @@ def verdict(report: Report, cache: QueryCache | None = None, *, titled: bool = F
         *[html.P([html.Strong(kind), flag], className="flag") for kind, flag in flags],
         **shell.aria(labelledby="verdict-word", live="polite"),
     )
-
-
-def _confused(report: Report, cache: QueryCache | None) -> list[str]:
-    """How often the two siblings that are not told apart were taken for each other; nothing where not measured."""
-    alike, judge = report["results"]["siblings"], cache and sections.view_of_judge(cache, View(), report)
-    tested = [k for k in BUDGETS if k <= report["results"]["traces"]]
-    if not (cache and judge and alike and tested and supports_family(report["results"])):
-        return []
-    if report["method"]["condition"] != CLEAN:
-        return []
-    members = cache.ask(queries.sources, judge.roster)
-    named = dict(tables.rows(members[members["name"].isin(alike) | members["source"].isin(alike)], "source", "name"))
-    return pieces.taken_for(cache, dataclasses.replace(judge, k=tested[-1]), named)
 
 
 def _step(step: Step) -> list[Component | str]:
