@@ -77,7 +77,7 @@ def evidence_curve(
 def alarm_delays(frame: pd.DataFrame, theme: Theme) -> Plot:
     """Answers from a change until half of the watches, and nine of ten, raised their alarm; a line a change.
 
-    frame : Columns scenario (of :data:`CHANGES`), alarms, delay, delay90 (NaN without a change), n.
+    frame : Columns scenario (of :data:`CHANGES`), alarms, delay, delay90 (NaN without a change), n, k.
     """
     token, rows = TOKENS[theme], frame.set_index("scenario")
     rows = rows.loc[[name for name in CHANGES if name in rows.index]].assign(place=lambda found: range(len(found)))
@@ -101,13 +101,11 @@ def alarm_delays(frame: pd.DataFrame, theme: Theme) -> Plot:
                 marker={"size": 12, "symbol": symbol, "color": token["accent"], "line": plots.pen(token["accent"], 2)},
             )
         )
-    notes = [
-        plots.page_note(
-            0, 1, "● half of the watches, ○ nine of ten had raised an alarm", 12, token["soft"], **plots.ABOVE
-        )
-    ]
+    answers = " or ".join(f"{count:,.0f}" for count in sorted(rows["k"].unique()))
+    key = f"● half of the watches, ○ nine of ten had raised an alarm; right: all that had within {answers} answers"
+    notes = [plots.page_note(0, 1, key, 12, token["soft"], **plots.ABOVE)]
     for row in tables.rows(rows):
-        notes.append(end_note(row.place, f"<b>{100 * row.alarms:.1f} %</b> alarms", token["ink"]))
+        notes.append(end_note(row.place, f"<b>{100 * row.alarms:.1f} %</b>", token["ink"]))
         if pd.notna(row.delay):
             ends = max(row.delay, 1), max(row.delay90, 1)
             shapes.append(plots.segment(ends, (row.place, row.place), token["accent"], 3, layer="below"))

@@ -52,6 +52,7 @@ def write_comparison(test: Mapping[str, Any]) -> str:
         headline=headline(test) if reference else drift_report.headline(test),
         half=not reference and drift_report.headline(test) != "",
         rule=rule_words(test) if reference else "",
+        further=drift_report.further_step(test),
     )
 
 

@@ -286,6 +286,16 @@ def headline(test: Mapping[str, Any]) -> str:
     return "But no prompt is the same: the model or the questions changed, this cannot say which"
 
 
+def further_step(test: Mapping[str, Any]) -> str:
+    """Who would tell whose answers the second window holds, after a change; '' after none, or of a reference."""
+    if "rivals" in test or test["verdict"] != drift.DIFFERENT:
+        return ""
+    name, reference = drift.named(test["windows"][-1]), "compare it with a reference of the claimed model"
+    if drift.NOT_LIKE in test["notes"]:  # of such prompts no error rate was measured
+        return f"To learn about the model behind {name}, {reference}."
+    return f"To learn whose answers {name} holds, give that file alone to Attribute, or {reference}."
+
+
 def size_words(test: Mapping[str, Any]) -> str:
     """How large a difference is among those that chance gives the very same traces."""
     if float(_rounded(test["statistic"])) == 0:

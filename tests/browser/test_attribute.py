@@ -668,8 +668,10 @@ def test_a_claim_is_compared_with_a_reference(browser: Browser, downloads: Path,
     assert browser.run("return document.querySelector('#ref-go').disabled"), "a reference is wanted"
     given(browser, file_of(tmp_path, "other.jsonl", ["Yes."] * 12), "#ref-reference")
     browser.until("return document.querySelector('#ref-common').innerText.includes('0 of 12 prompts in common')")
-    browser.until("return document.querySelector('#ref-go-now').checkVisibility()")
-    assert browser.run("return ['ref-go', 'ref-go-now'].every(id => document.getElementById(id).disabled)")
+    browser.until("return document.querySelector('#ref-prompts').checkVisibility()")
+    assert browser.run(
+        "return document.querySelector('#ref-go').disabled && !document.querySelector('#ref-go-now').checkVisibility()"
+    )
     for kind, source in (("reference", "gemma-answer"), ("rival", "smol-warm")):
         given(browser, file_of(tmp_path, f"{source}.jsonl", *answers(source)), f"#ref-{kind}")
         browser.until(f"return document.querySelector('#ref-{kind}-head').innerText.includes('{source}')")

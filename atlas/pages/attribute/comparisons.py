@@ -478,13 +478,13 @@ def _run(app: Dash, part: Part) -> None:
 
     @sections.callback(
         app,
-        f"{prefix}-go.disabled {prefix}-go.title {prefix}-go-now.hidden {prefix}-go-now.disabled",
+        f"{prefix}-go.disabled {prefix}-go.title {prefix}-go-now.hidden",
         f"{prefix}-ecosystem.value {prefix}-jobs.data {prefix}-few.data {files}",
         prevent=False,
     )
-    def may_go(ecosystem: Text, jobs: list[str] | None, few: Text, *given: Stored) -> tuple[bool, Text, bool, bool]:
-        not_yet = missing(given) or not ecosystem or bool(jobs)
-        return not_yet or bool(few), few, not_yet, bool(few)
+    def may_go(ecosystem: Text, jobs: list[str] | None, few: Text, *given: Stored) -> tuple[bool, Text, bool]:
+        not_yet = missing(given) or not ecosystem or bool(jobs) or bool(few)
+        return not_yet, few, not_yet
 
     @sections.callback(app, f"{prefix}-common.children {prefix}-few.data", files)
     def common(*given: Stored) -> Any:
