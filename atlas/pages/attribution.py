@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 import functools
+import re
 from collections.abc import Sequence
 from typing import Any
 
@@ -41,6 +42,8 @@ LEVELS = (0.95, 0.9, 0.8, 0.5)
 """Shares of right answers; the highest that is reached says from how many traces on a source is clear."""
 APART = 0.2
 """How far from the chosen reader's a line ends whose name stands in free room."""
+DATED = re.compile(r"-\d{4}-?\d{2}-?\d{2}$")
+"""The date at the end of a version's name."""
 POSTERIORS = {"sum": "summed evidence", "mean": "mean evidence"}
 OTHERS_HELP = "Draws the lines of other readers of the same text behind that of the header's reader, or leaves them out"
 METRIC_HELP = {
@@ -261,6 +264,8 @@ def _budget(cache: QueryCache, view: View) -> FigureView:
         frame, lines, theme=view.theme, axis=AXES[view.metric], k=view.k, chance=chance, unit=unit, values=True
     )
     singles = parts[0].loc[parts[0]["k"] == parts[0]["k"].min(), "n"].max()
+    at_k = parts[0].loc[parts[0]["k"] == view.k, "n"]
+    here = f", {int(at_k.max()):,} at K = {view.k}" if len(at_k) and view.k != parts[0]["k"].min() else ""
     domain = pieces.domain_words(view.domain)
     means = {"pooled": "folds pooled, mean over three seeds", "fold": "mean over five folds of the seeds' mean"}
     how = means[view.reduction]
@@ -276,7 +281,7 @@ def _budget(cache: QueryCache, view: View) -> FigureView:
         *others,
         shell.term(name, METRIC_HELP[name]),
         f"{before} on {domain} by {cache.reader_words(reader)}; {how}{pieces.bands_note(frame)}. n = {int(singles):,} "
-        f"groups a seed at K = {int(parts[0]['k'].min())}."
+        f"groups a seed at K = {int(parts[0]['k'].min())}{here}."
         + (f" Dashed and hollow: published{kind}, not measured here." if "published" in drawn else ""),
         _grey_lines(cache, view, behind, rivals),
     ]
@@ -400,8 +405,11 @@ def _taken_for(cache: QueryCache, view: View, cells: pd.DataFrame) -> str:
         return ""
     share = cells.set_index(["truth", "predicted"])["share"]
     there, back = (percent(share.get(way, 0.0)) for way in ((view.truth, view.answer), (view.answer, view.truth)))
-    pair = f"{names[view.truth]} is taken for {names[view.answer]}"
-    return f"With {drawing.traces(view.k)}, {pair} in {there} of its groups, the other way in {back}. "
+    truth, answer = names[view.truth], names[view.answer]
+    alias = truth != answer and (DATED.sub("", truth) == answer or DATED.sub("", answer) == truth)
+    one = "One name is the other's with a date: both may be one model, and an error between them is none then. "
+    pair = f"{truth} is taken for {answer} in {there} of its groups, the other way in {back}."
+    return f"With {drawing.traces(view.k)}, {pair} {one * alias}"
 
 
 def outside(cache: QueryCache, view: View) -> bool:
