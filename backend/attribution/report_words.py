@@ -339,22 +339,31 @@ def percent_text(value: float | None) -> str:
 
 
 def subject_probability(report: Report, text: Words = probability_text) -> str:
-    """Probability of the source that the answer is about: at most or at least, where its ratio is bounded."""
+    """Probability of the source that the answer is about: at most or at least, where its ratio is bounded.
+
+    Where the bound is below what the rule needs, the number that the rule took, with :func:`rule_met` next to it.
+    """
     results, reference = report["results"], report["reference"]
     share = next(row["probability"] for row in results["candidates"] if row["source"] == results["subject"])
-    if share is None or results["level"] == "family" or not is_bounded(report):
+    if share is None or results["level"] == "family" or not is_bounded(report) or rule_met(report):
         return text(share)
     return _bounded(report, reference["prior"][reference["sources"].index(results["subject"])], text)
 
 
-def passed_probability(report: Report) -> str:
-    """What the rule takes of a supported source whose bound is below what it needs, in words; '' of other answers."""
-    results, reference, least = report["results"], report["reference"], report["method"]["rule"]["least_share"]
+def rule_met(report: Report) -> str:
+    """Why the rule supports a source whose bound is below what it needs, in a sentence; '' of other answers."""
+    results, reference = report["results"], report["reference"]
     if (results["verdict"], results["level"]) != ("SUPPORTS", "source") or not is_bounded(report):
         return ""
+    least = report["method"]["rule"]["least_share"]
     prior = reference["prior"][reference["sources"].index(results["subject"])]
     share = next(row["probability"] for row in results["candidates"] if row["source"] == results["subject"])
-    return percent_text(share) if _probability(results["log10_ratio_others"], prior) < least <= share else ""
+    if not (bound := _probability(results["log10_ratio_others"], prior)) < least <= share:
+        return ""
+    return (
+        f"The rule is met, since these traces give {percent_text(share)} and it needs {100 * least:g} %; "
+        f"{tests_of(report)} can back no more than {percent_text(bound)}"
+    )
 
 
 def tests_of(report: Report) -> str:
@@ -380,11 +389,11 @@ def _probability(log10_ratio: float, prior: float) -> float:
 
 
 def probability_span(report: Report) -> tuple[float, float] | None:
-    """Where 90 % of resamples put the source's probability, within its bound; None for a single trace."""
+    """Where 90 % of resamples put :func:`subject_probability`, within its bound; None for a single trace."""
     results, reference = report["results"], report["reference"]
     if not (interval := results["interval"]):
         return None
-    if results["level"] == "family" or not is_bounded(report):
+    if results["level"] == "family" or not is_bounded(report) or rule_met(report):
         return interval["probability_low"], interval["probability_high"]
     prior = reference["prior"][reference["sources"].index(results["subject"])]
     return _probability(interval["low"], prior), _probability(interval["high"], prior)

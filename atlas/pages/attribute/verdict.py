@@ -40,17 +40,16 @@ from backend.attribution.report_words import (
     family_probability,
     keep_together,
     only_among,
-    passed_probability,
     percent_text,
     rates_note,
     reservation,
+    rule_met,
     same_limit,
     span_words,
     steps_of,
     stop_withheld,
     subject_probability,
     supports_family,
-    tests_of,
     too_few,
     validated_case,
     validated_for,
@@ -257,9 +256,8 @@ def _facts(report: Report) -> list[tuple[str, str, str, str]]:
         words = who
         if supports_family(results):
             words += f"; {least:g} % needed to be named alone"
-        elif passed := passed_probability(report):
-            words = f"{who}, by the rule; {least:g} % needed. {tests_of(report).capitalize()} can back {own[2:]} of it"
-            own = passed
+        elif met := rule_met(report):
+            words += f". {met}"
         elif results["verdict"] == "SUPPORTS":
             words += f"; {least:g} % needed"
         name = f"Probability of {results['subject']}" if family else "Probability"

@@ -343,13 +343,15 @@ def test_facts_of_a_supported_claim_stand_at_the_bound(report: dict[str, Any], e
 
 
 def test_a_bound_below_what_the_rule_needs_stands_beside_the_number_that_passed(report: dict[str, Any]) -> None:
-    assert "by the rule" not in facts(report)["Probability"][1]  # as its bound is above
+    assert "The rule is met" not in facts(report)["Probability"][1]  # as its bound is above
     results = {**report["results"], "log10_ratio_others": 1.0}
     results["candidates"] = [{**row, "probability": 0.953} for row in results["candidates"]]
-    bound = subject_probability({**report, "results": results}, percent_text).removeprefix("≥ ")
-    value, note = facts({**report, "results": results})["Probability"]
-    assert value == "95.3 %" and note.startswith("claimed source, by the rule; 95 % needed. ")
-    assert f" can back {bound} of it" in note
+    undecided = {**report, "results": {**results, "verdict": "INCONCLUSIVE"}}
+    bound = subject_probability(undecided, percent_text).removeprefix("≥ ")
+    passed = {**report, "results": results}
+    value, note = facts(passed)["Probability"]
+    assert value == "95.3 %" and note.startswith("claimed source. The rule is met, since these traces give 95.3 %")
+    assert f" can back no more than {bound}" in note and subject_probability(passed) == ".953"
 
 
 def test_facts_about_a_family_state_the_family_first(enrolment: Enrolment) -> None:
