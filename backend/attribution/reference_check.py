@@ -179,12 +179,11 @@ def _odds(kind: str, ratio: float, test: Mapping[str, Any]) -> tuple[str, str, s
     text = _odds_text(ratio)
     sign = f"log10 ratio {ratio:+.2f}, {'for' if ratio >= 0 else 'below 0: against'} {SAME}".replace("-", "−")
     means = f"such an outcome comes about {text.partition(' ')[0]} times as often from {more} as from {less} ({sign})"
+    window, fewer = test["power"]["window"], ""
+    if test["before"] > window:
+        fewer = f", the largest tested number up to your {test['before']:,},"
     counts = f"{_count(test, 'same')} of {SAME} and {_count(test, kind)} of {KINDS[kind]}"
-    return (
-        f"{more} over {less}".capitalize(),
-        text,
-        f"{means}: with {test['power']['window']:,} prompts {counts} come out so",
-    )
+    return (f"{more} over {less}".capitalize(), text, f"{means}: with {window:,} prompts{fewer} {counts} come out so")
 
 
 def _count(test: Mapping[str, Any], kind: str) -> str:
@@ -194,7 +193,7 @@ def _count(test: Mapping[str, Any], kind: str) -> str:
         return f"{100 * (power['level'] if different else 1 - power['level']):g} of 100 tests"
     share = power[kind] if different else 1 - power[kind]
     found = round(share * drift.PAIRS)
-    return f"{found} of {drift.PAIRS} tests, taken as {found + 1} of {drift.PAIRS + 2},"
+    return f"{found} of {drift.PAIRS} tests (taken as {found + 1} of {drift.PAIRS + 2}, so that no rate is 0 or 1)"
 
 
 def _odds_text(ratio: float) -> str:
@@ -262,8 +261,15 @@ def _next_step(verdict: str, test: Mapping[str, Any]) -> str:
         return f"Compare a sibling's answers as well: {', '.join(list(KINDS.values())[1:])} can be given as a rival."
     if test["prompts_needed"] is None:
         return "No validated number of prompts decides with this ecosystem; compare with rivals on the same prompts."
-    more = max(test["prompts_needed"] - test["before"], 1)
-    return f"Ask both sides {more} prompts more: {advised_words(test)}."
+    before, ratios, reach = test["before"], test["log10_ratios"].values(), ""
+    more = max(test["prompts_needed"] - before, 1)
+    if ratios:
+        tests = f": the tests had {window:,}" if (window := test["power"]["window"]) < before else ""
+        reach = (
+            f"{before:,} prompts reach {10 ** min(ratios):.2g} to 1 at most{tests}. {before + more:,} can reach the "
+            f"{10**drift.SUPPORTING:g} to 1 that SUPPORTS needs. "
+        )
+    return f"{reach}Ask both sides {more} prompts more: {advised_words(test)}."
 
 
 def _unused(windows: Sequence[Window], pairs: int) -> list[str]:

@@ -18,7 +18,16 @@ import backend.attribution.scoring
 from atlas.pages.attribute import comparison_answers
 from backend.attribution.comparison_page import SIGNATURES, question_of, write_comparison
 from backend.attribution.drift_report import Window, compare_measures, measures_of, signed, size_text, worth_of
-from backend.attribution.reference_check import COPIES, MAKE_SURE, MEANINGS, headline, nearer, odds_of, rule_words
+from backend.attribution.reference_check import (
+    COPIES,
+    MAKE_SURE,
+    MEANINGS,
+    _next_step,
+    headline,
+    nearer,
+    odds_of,
+    rule_words,
+)
 from backend.attribution.report import digest
 from backend.attribution.verify import read_report
 from backend.enrolment.enrolment import Enrolment
@@ -151,19 +160,21 @@ def test_what_differs_is_counted_on_the_compared_traces(folder: Path) -> None:
 
 def test_odds_say_which_side_gives_the_outcome_more_often() -> None:
     power = {"window": 20, "level": 0.05, "sibling": 0.91, "family": 0.98}
-    asked = {"log10_ratios": {"sibling": -1.06, "family": 2.2}, "power": power, "p_value": 0.01}
+    asked = {"log10_ratios": {"sibling": -1.06, "family": 2.2}, "power": power, "p_value": 0.01, "before": 20}
     sibling, (name, often, _) = odds_of(asked)
     assert sibling == (
         "A sibling of its family over the same model",
         "11 to 1",
         "such an outcome comes about 11 times as often from a sibling of its family as from the same model (log10 "
         "ratio −1.06, below 0: against the same model): with 20 prompts 5 of 100 tests of the same model and 91 of 100 "
-        "tests, taken as 92 of 102, of a sibling of its family come out so",
+        "tests (taken as 92 of 102, so that no rate is 0 or 1) of a sibling of its family come out so",
     )
     alike = asked | {"p_value": 0.6, "log10_ratios": outcome_ratios({"p_value": 0.6}, power)}
     (_, often_alike, means) = odds_of(alike)[0]
     assert often_alike == "9.7 to 1" and pytest.approx(10 ** alike["log10_ratios"]["sibling"]) == 0.95 / (10 / 102)
-    assert "95 of 100 tests of the same model and 9 of 100 tests, taken as 10 of 102," in means
+    assert "95 of 100 tests of the same model and 9 of 100 tests (taken as 10 of 102, so" in means
+    (_, _, means), _ = odds_of(alike | {"before": 40})
+    assert "with 20 prompts, the largest tested number up to your 40, 95 of 100 tests" in means
     assert (name, often) == ("The same model over another family", "160 to 1")
 
 
@@ -246,6 +257,11 @@ def test_the_number_of_prompts_that_would_do_is_the_first_validated_one(
     worth = worth_of(test, with_power(tiny_enrolment(), *shares), window)
     assert worth["prompts_needed"] == needed
     assert bool(worth["log10_ratios"]) == (kind == "like")
+    step = _next_step("INCONCLUSIVE", test | worth)
+    reach = (
+        "12 prompts reach 3.7 to 1 at most: the tests had 10. 50 can reach the 10 to 1 that SUPPORTS needs. Ask both"
+    )
+    assert step.startswith(reach) if needed else step.startswith("No validated number of prompts decides")
 
 
 def test_nearness_is_a_sign_test() -> None:
