@@ -291,8 +291,10 @@ def sentence(test: Mapping[str, Any]) -> str:
         same = (test.get("power") or {}).get("same")
         alone = "how often other questions alone do so was not measured"
         if same is not None:
-            alone = f"of unchanged sources asked other questions, {100 * same:.0f} % are called different, at p ≤ "
-            alone += level_text(LEVEL)
+            alone = (
+                f"of unchanged sources asked other questions of the same kind, {100 * same:.0f} % are called "
+                f"different, at p ≤ {level_text(LEVEL)}. Whether these questions are of one kind was not tested"
+            )
         means = f"Something between prompt and answer changed, or the questions did: {alone}."
     return f"The two windows of {windows} {differ} by more than chance ({p_words_of(test)}). {means}"
 
