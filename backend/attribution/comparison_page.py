@@ -20,6 +20,7 @@ COLOURS = {DIFFERENT: "#B24242", AGAINST: "#B24242", SUPPORTS: "#2A8B54"}
 UNDECIDED = "#55606C"
 SIGNATURES = ("Compared by (name, date, signature)", "Reviewed by (name, date, signature)")
 EXACT = f"The same model asked twice is called different in {100 * LEVEL:g} % at most, by design. "  # on equal prompts
+HASHED = "of its content, time of the run included: every run has its own"  # what a result's hash is of
 CHANGED = "Has the endpoint changed between the two windows?"
 
 
@@ -47,6 +48,7 @@ def write_comparison(test: Mapping[str, Any]) -> str:
         fonts=font_faces(),
         measures=compare_measures(test),
         signatures=SIGNATURES,
+        hashed=HASHED,
         meanings=MEANINGS if reference else {},
         expected=(EXACT if test["paired"] else "") + expected_words(test),
         headline=headline(test) if reference else drift_report.headline(test),

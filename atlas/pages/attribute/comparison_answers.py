@@ -22,7 +22,7 @@ from atlas.figures.plots import count
 from atlas.pages.attribute import sections
 from atlas.pages.attribute.sections import live, number_cell
 from atlas.theme import Theme
-from backend.attribution.comparison_page import EXACT, SIGNATURES, numbers_of, question_of
+from backend.attribution.comparison_page import EXACT, HASHED, SIGNATURES, numbers_of, question_of
 from backend.attribution.drift_report import (
     MOST,
     compare_measures,
@@ -35,7 +35,6 @@ from backend.attribution.drift_report import (
 )
 from backend.attribution.drift_report import headline as windows_headline
 from backend.attribution.reference_check import AGAINST, MEANINGS, headline, odds_of, rule_words
-from backend.attribution.report_page import HASHED
 from backend.attribution.report_words import date_words, keep_together
 from backend.errors import AtlasError, ChangedResultError
 from backend.inference.drift import ALIKE, DIFFERENT, FEWEST_PAIRED, LEVEL, NOT_LIKE, level_text, named, p_text_of
@@ -395,7 +394,7 @@ def _text(test: Mapping[str, Any], title: str, words: Sequence[str], more: Seque
         *test["notes"], "", *files,
         f"Read by {reading['proxy']} (enrolment {reading['enrolment']}, sha256 {reading['enrolment_sha256']})",
         f"Energy distance {size_text(test)}; {test['created']}", f"Again with: {test['command']}",
-        f"Result sha256 {test['sha256']}",
+        f"Result sha256 {test['sha256']} ({HASHED})",
     ]  # fmt: skip
     return "\n".join(lines) + "\n"
 
