@@ -14,13 +14,18 @@ from backend.attribution.drift_report import compare_measures, expected_words, p
 from backend.attribution.reference_check import AGAINST, MEANINGS, SUPPORTS, headline, odds_of, rule_words
 from backend.attribution.report_page import font_faces
 from backend.attribution.report_words import date_words, keep_together
-from backend.inference.drift import DIFFERENT, LEVEL, named, p_text_of
+from backend.inference.drift import ALIKE, DIFFERENT, LEVEL, level_text, named, p_text_of
 
 COLOURS = {DIFFERENT: "#B24242", AGAINST: "#B24242", SUPPORTS: "#2A8B54"}
 UNDECIDED = "#55606C"
 SIGNATURES = ("Compared by (name, date, signature)", "Reviewed by (name, date, signature)")
 EXACT = f"The same model asked twice is called different in {100 * LEVEL:g} % at most, by design. "  # on equal prompts
 HASHED = "of its content, time of the run included: every run has its own"  # what a result's hash is of
+RULES = {
+    DIFFERENT: f"the p value is {level_text(LEVEL)} or below: the answers differ by more than chance.",
+    ALIKE: "the p value is above that: no change was seen. How large a change would have been seen is said below.",
+}
+"""What the answers of two windows mean."""
 CHANGED = "Has the endpoint changed between the two windows?"
 
 
@@ -49,7 +54,7 @@ def write_comparison(test: Mapping[str, Any]) -> str:
         measures=compare_measures(test),
         signatures=SIGNATURES,
         hashed=HASHED,
-        meanings=MEANINGS if reference else {},
+        meanings=MEANINGS if reference else RULES,
         expected=(EXACT if test["paired"] else "") + expected_words(test),
         headline=headline(test) if reference else drift_report.headline(test),
         half=not reference and drift_report.headline(test) != "",

@@ -20,7 +20,7 @@ from markupsafe import escape
 
 import backend.attribution.scoring
 from atlas.pages.attribute import comparison_answers
-from backend.attribution.comparison_page import write_comparison
+from backend.attribution.comparison_page import HASHED, RULES, write_comparison
 from backend.attribution.drift_report import (
     Window,
     compare_measures,
@@ -190,6 +190,7 @@ def test_the_page_says_what_the_answer_says(folder: Path) -> None:
     for words in (told["sentence"], told["verdict"], told["expected"], "before.jsonl", "after.jsonl"):
         assert repr(words)[1:-1] in text
     page, sent = write_comparison(told), comparison_answers.windows_text(told)
+    assert all(str(escape(words)) in page for words in RULES.values()) and HASHED in page and HASHED in sent
     for words in (told["verdict"], told["next_step"], told["sha256"], told["command"], size_words(told)):
         assert str(escape(words)) in page
     assert told["next_step"] in sent and told["next_step"] in text and size_words(told) in text

@@ -22,7 +22,7 @@ from atlas.figures.plots import count
 from atlas.pages.attribute import sections
 from atlas.pages.attribute.sections import live, number_cell
 from atlas.theme import Theme
-from backend.attribution.comparison_page import EXACT, HASHED, SIGNATURES, numbers_of, question_of
+from backend.attribution.comparison_page import EXACT, HASHED, RULES, SIGNATURES, numbers_of, question_of
 from backend.attribution.drift_report import (
     MOST,
     compare_measures,
@@ -37,7 +37,7 @@ from backend.attribution.drift_report import headline as windows_headline
 from backend.attribution.reference_check import AGAINST, MEANINGS, headline, odds_of, rule_words
 from backend.attribution.report_words import date_words, keep_together
 from backend.errors import AtlasError, ChangedResultError
-from backend.inference.drift import ALIKE, DIFFERENT, FEWEST_PAIRED, LEVEL, NOT_LIKE, level_text, named, p_text_of
+from backend.inference.drift import ALIKE, DIFFERENT, FEWEST_PAIRED, NOT_LIKE, named, p_text_of
 from backend.intake.traces import short
 from backend.store import page_queries
 
@@ -90,11 +90,6 @@ OTHER_KIND = (
     "Whose answers they are cannot be decided here: these prompts are not known to be of the enrolled kind, on which "
     "alone error rates were measured."
 )
-RULES = {
-    DIFFERENT: f"the p value is {level_text(LEVEL)} or below: the answers differ by more than chance.",
-    ALIKE: "the p value is above that: no change was seen. How large a change would have been seen is said below.",
-}
-"""What the answers of two windows mean."""
 NOT_WHOSE = "Such a test sees whether answers differ, and not whose they are."
 POWER = ["k", "scenario", "statistic", "value", "n", "roster"]
 
