@@ -445,7 +445,7 @@ def _rates(case: Mapping[str, Any]) -> list[str]:
     return [
         *([] if validated_for(case) else [OTHER_KIND]),
         *such_answers(case),
-        *first_findings(found),
+        *first_findings(found, bool(case["results"].get("claimed"))),
         *stranger_findings(found),
     ]
 

@@ -275,8 +275,8 @@ def _share_of(row: Mapping[str, Any] | None) -> str:
     return f"{100 * row['value']:.1f} % of {row['n']:,}"
 
 
-def first_findings(validation: Mapping[str, Any] | None) -> list[str]:
-    """What a validation measured, in sentences for the first sheet."""
+def first_findings(validation: Mapping[str, Any] | None, claimed: bool = False) -> list[str]:
+    """What a validation measured, in sentences for the first sheet; ``claimed`` : of a report about a claim."""
     rows = [] if validation is None else [row for row in validation["rows"] if row["sentence"]]
     near = [row for row in rows if row["scenario"] in (None, "same") and row["metric"] in FIRST]
     errors = _wrong_findings({row["metric"]: row for row in rows if row["metric"].startswith("verdict_")})
@@ -290,7 +290,10 @@ def first_findings(validation: Mapping[str, Any] | None) -> list[str]:
             "nearest": cut and ", the nearest to yours in length,",
         }
         out.append(keep_together(FIRST[row["metric"]].format(n=row["n"], value=100 * row["value"], **said)))
-    return [*out, *map(keep_together, errors)]
+    out += map(keep_together, errors)
+    if claimed and errors:  # a false claim, the nearest other source, is what such a report has to find
+        out.insert(1, out.pop())
+    return out
 
 
 def _wrong_findings(rules: Mapping[str, Any]) -> list[str]:
@@ -486,7 +489,7 @@ def write_html(report: Report) -> str:
         validated=validated_for(report),
         validated_case=validated_case(report) if report["validation"] else "",
         counted=rates_note(report["validation"]),
-        first_findings=[*such_answers(report), *first_findings(report["validation"])],
+        first_findings=[*such_answers(report), *first_findings(report["validation"], bool(results["claimed"]))],
         confused=confusion_words(report),
         strangers=stranger_findings(report["validation"]),
         fonts=font_faces(),

@@ -90,6 +90,11 @@ def test_rows_that_no_table_knows_are_said():
     assert (tables, sentences) == ([], ["Half of 3."])
 
 
+def test_of_a_claim_the_nearest_other_source_comes_second(validation):
+    (accuracy, *rest), claimed = first_findings(validation), first_findings(validation, claimed=True)
+    assert claimed == [accuracy, rest[-1], *rest[:-1]] and "nearest other source is claimed" in claimed[1]
+
+
 def test_the_first_sheet_says_accuracy_and_errors(validation):
     said = " ".join(first_findings(validation))
     assert re.search(r"the right one.*UNKNOWN.*is sure enough to name the right source.*a wrong one", said)

@@ -451,7 +451,8 @@ def validated(report: Report) -> Component | None:
         tables = _validation_tables(found)
         said = filter(None, [validated_case(report), *grouping, *whole, rates_note(found)])
         body: list[Component] = [html.P(" ".join(said), className="sentence")]
-        if measured := [*such_answers(report), *first_findings(found), *stranger_findings(found)]:
+        first = first_findings(found, bool(report["results"]["claimed"]))
+        if measured := [*such_answers(report), *first, *stranger_findings(found)]:
             body.append(html.Ul([html.Li(sentence) for sentence in measured], className="measured"))
         both = {"false_unknown", "false_rejection"} <= {row["metric"] for row in found["rows"] if row["sentence"]}
         rates = [*([html.P(REFUSED, className="sentence")] if both else []), html.Div(tables, className="validation")]
