@@ -22,8 +22,10 @@ from atlas.figures.map import (
     map_figure,
     month_text,
     months_of,
+    of_size,
     shown,
     stated_month,
+    stated_size,
     whole_families,
 )
 from atlas.figures.plots import rate_text
@@ -126,7 +128,7 @@ def _legend_panel(cache: QueryCache, view: View, points: pd.DataFrame) -> Compon
         shell.segmented("access", ACCESS, view.access, "Access"),
         shell.segmented("size", SIZES, view.size, "Size"),
         _dates(cache, view),
-        html.Div(_undated(cache, view, points), id="undated", className="undated"),
+        html.Div(_unstated(cache, view, points), id="undated", className="undated"),
         _explained("Outlines", REGIONS_HELP, shell.segmented("regions", REGIONS, view.regions, "Outlines")),
         everyone,
     ]
@@ -216,29 +218,41 @@ def _dates(cache: QueryCache, view: View) -> Component:
     return html.Div([shell.term("Date", DATE_HELP), html.Div([slider, below])], className="dates")
 
 
-def _undated(cache: QueryCache, view: View, points: pd.DataFrame) -> list[Component]:
-    """The range of months, how many sources it leaves faint, and the choice to keep those without a date."""
-    months = months_of(view.released)
-    if months is None or points.empty:
+def _unstated(cache: QueryCache, view: View, points: pd.DataFrame) -> list[Component]:
+    """How many sources each filter by what names state leaves faint, and the choice to keep those without a date."""
+    if points.empty:
         return []
-    stated = cache.ask(queries.sources, view.roster)["name"].map(stated_month).astype(float)
-    kept, undated = view.released.endswith(UNDATED), f"{stated.isna().sum()} undated"
-    outside = f"{(stated.notna() & ~stated.between(*months)).sum()} outside"
-    words = "Leave out the undated" if kept else "Keep the undated"
-    dated = f"Shown: dated {' to '.join(map(month_text, months))}"
-    return [
-        pieces.words(f"{dated}, and {undated}; faint: {outside}" if kept else f"{dated}; faint: {undated}, {outside}"),
-        html.Button(words, id={"undated": "map"}, className="quiet"),
-    ]
+    notes: list[Component] = []
+    names, months, sized = cache.ask(queries.sources, view.roster)["name"], months_of(view.released), view.size != "all"
+    others = bool(view.families or view.chosen or view.access != "all")
+    if sized:
+        stated = names.map(stated_size).astype(float)
+        outside = int((stated.notna() & ~of_size(names, view.size)).sum())
+        by = "faint by size alone" if others or months else "faint"
+        faint = f"{by}: {stated.isna().sum()} of unknown size, {outside} outside"
+        notes.append(pieces.words(f"Shown: {SIZES[view.size]} by name; {faint}"))
+    if months:
+        stated = names.map(stated_month).astype(float)
+        kept, undated = view.released.endswith(UNDATED), f"{stated.isna().sum()} undated"
+        outside = f"{(stated.notna() & ~stated.between(*months)).sum()} outside"
+        by = "faint by date alone" if others or sized else "faint"
+        words = "Leave out the undated" if kept else "Keep the undated"
+        dated = f"Shown: dated {' to '.join(map(month_text, months))}"
+        text = f"{dated}, and {undated}; {by}: {outside}" if kept else f"{dated}; {by}: {undated}, {outside}"
+        notes += [pieces.words(text), html.Button(words, id={"undated": "map"}, className="quiet")]
+    return notes
 
 
 def _counted(points: pd.DataFrame, view: View) -> str:
-    """'165 sources', '29 of 165 sources' where filters leave fewer, of those with a date where months are chosen."""
+    """'165 sources', '29 of 165 sources' where filters leave fewer, of those whose name states what is filtered by."""
     front = points.loc[_front(points, view), "source"].nunique()
-    if months_of(view.released) and not view.released.endswith(UNDATED):
-        dated = points.loc[points["name"].map(stated_month).notna(), "source"].nunique()
-        return f"{front} of the {dated} sources with a date"
-    count = points["source"].nunique()
+    dated = bool(months_of(view.released)) and not view.released.endswith(UNDATED)
+    filters = (dated, "with a date", stated_month), (view.size != "all", "of known size", stated_size)
+    for on, _, read in filters:
+        points = points[points["name"].map(read).notna()] if on else points
+    stated, count = " and ".join(words for on, words, _ in filters if on), points["source"].nunique()
+    if stated:
+        return f"{front} of the {count} sources {stated}"
     return f"{count} sources" if front == count else f"{front} of {count} sources"
 
 
@@ -328,7 +342,7 @@ def register(app: Dash) -> None:
             _legend(cache, view, points),
             _scale(cache, view),
             _trust(cache, view),
-            _undated(cache, view, points),
+            _unstated(cache, view, points),
             _sentence(cache, view, points),
             _absent(cache, view) if points.empty else None,
             shell.replaced(asked, view, _replaced_words(cache, asked, view)),

@@ -137,22 +137,29 @@ def test_a_filter_of_the_page_is_that_of_its_table(cache: QueryCache, view: View
     assert (pair["within_10_nearest"] == (pair["rank"] <= 10)).all() and pair["reader"].is_unique
 
 
-def test_filters_are_counted_and_the_undated_named(cache: QueryCache, view: View) -> None:
+def test_filters_are_counted_and_what_no_name_states_is_told(cache: QueryCache, view: View) -> None:
     points = map._points(cache, view)
     assert map._counted(points, view) == "27 sources"
     assert map._counted(points, dataclasses.replace(view, families=("GPT",))) == "4 of 27 sources"
-    assert map._undated(cache, view, points) == []
+    assert map._unstated(cache, view, points) == []
 
-    def told(released: str) -> str:
-        parts = map._undated(cache, dataclasses.replace(view, released=released), points)
+    def told(**filters: Any) -> str:
+        parts = map._unstated(cache, dataclasses.replace(view, **filters), points)
         return json.dumps(parts, default=lambda part: part.to_plotly_json())
 
-    assert "Shown: dated 2025-01 to 2025-06; faint: 27 undated, 0 outside" in told("2025-01..2025-06")
-    dated = points.assign(name=["a-2025-04-14", "b-2025-08-01", *points["name"][2:]])
-    assert map._counted(dated, dataclasses.replace(view, released="2025-01..2025-06")) == (
-        "1 of the 2 sources with a date"
-    )
-    assert "2025-06, and 27 undated; faint: 0 outside" in told("2025-01..2025-06,undated")
+    half = "2025-01..2025-06"
+    assert "Shown: dated 2025-01 to 2025-06; faint: 27 undated, 0 outside" in told(released=half)
+    assert "2025-06; faint by date alone: 27 undated" in told(released=half, access="api")
+    stated = points.assign(name=["a-2025-04-14", "b-3b-2025-08-01", "c-7B", *points["name"][3:]])
+    assert map._counted(stated, dataclasses.replace(view, released=half)) == "1 of the 2 sources with a date"
+    small = dataclasses.replace(view, size="small")
+    assert map._counted(stated, small) == "1 of the 2 sources of known size"
+    both = dataclasses.replace(small, released=half)
+    assert map._counted(stated, both) == "0 of the 1 sources with a date and of known size"
+    assert "2025-06, and 27 undated; faint: 0 outside" in told(released=f"{half},undated")
+    assert "faint: 27 of unknown size, 0 outside" in told(size="small")
+    together = told(size="small", released=half)
+    assert "faint by size alone: 27 of unknown size" in together and "faint by date alone: 27 undated" in together
 
 
 def test_a_map_says_how_much_of_the_nearest_ten_it_keeps(cache: QueryCache, view: View) -> None:
