@@ -227,10 +227,10 @@ def _unstated(cache: QueryCache, view: View, points: pd.DataFrame) -> list[Compo
     others = bool(view.families or view.chosen or view.access != "all")
     if sized:
         stated = names.map(stated_size).astype(float)
-        outside = int((stated.notna() & ~of_size(names, view.size)).sum())
+        outside = f"{(stated.notna() & ~of_size(names, view.size)).sum()} outside"
         by = "faint by size alone" if others or months else "faint"
-        faint = f"{by}: {stated.isna().sum()} of unknown size, {outside} outside"
-        notes.append(pieces.words(f"Shown: {SIZES[view.size]} by name; {faint}"))
+        unknown = f"{stated.isna().sum()} of unknown size"
+        notes.append(pieces.words(f"Shown: {SIZES[view.size]} by name; {by}: {unknown}, {outside}"))
     if months:
         stated = names.map(stated_month).astype(float)
         kept, undated = view.released.endswith(UNDATED), f"{stated.isna().sum()} undated"
@@ -608,9 +608,13 @@ def _scale(cache: QueryCache, view: View) -> list[Component]:
     )  # fmt: skip
     told = view.colour == "date" and months_of(view.released)  # next to the range
     points = _points(cache, view)
-    front = points.loc[_front(points, view), "source"].drop_duplicates()
+    # A filter by size leaves none whose size is not known, and their number would vanish.
+    own = view.colour == "size" and view.size != "all"
+    counted = _front(points, dataclasses.replace(view, size="all") if own else view)
+    front = points.loc[counted, "source"].drop_duplicates()
     missing = int(front.isin(found.unknown).sum())
-    of = f"all {len(front)}" if len(front) == len(found.tints) else f"the {len(front)} shown"
+    which = "of any size" if own else "shown"
+    of = f"all {len(front)}" if len(front) == len(found.tints) else f"the {len(front)} {which}"
     faint = f"Not known of {missing} of {of}: faint." if missing and not told else ""
     notes = [pieces.words(text) for text in (_ends(cache, view), faint) if text]
     return [bar, html.Div(ends, className="scale-ends"), *notes]

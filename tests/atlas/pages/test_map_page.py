@@ -162,6 +162,20 @@ def test_filters_are_counted_and_what_no_name_states_is_told(cache: QueryCache, 
     assert "faint by size alone: 27 of unknown size" in together and "faint by date alone: 27 undated" in together
 
 
+def test_colours_of_size_say_of_how_many_none_is_known_under_a_filter_by_size(
+    cache: QueryCache, view: View, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    found = columns.Colouring({f"s{number}": ("", "") for number in range(27)}, "1B", "9B", ["gpt_1"], ["#000", "#fff"])
+    monkeypatch.setattr(map, "colouring", lambda *_: found)
+    small = dataclasses.replace(view, colour="size", size="small")
+    for shown, words in (
+        (small, "Not known of 1 of all 27: faint."),
+        (dataclasses.replace(small, families=("GPT",)), "Not known of 1 of the 4 of any size: faint."),
+        (dataclasses.replace(small, size="all", families=("GPT",)), "Not known of 1 of the 4 shown: faint."),
+    ):
+        assert words in json.dumps(map._scale(cache, shown), default=lambda part: part.to_plotly_json())
+
+
 def test_a_map_says_how_much_of_the_nearest_ten_it_keeps(cache: QueryCache, view: View) -> None:
     quality = cache.ask(queries.projection_quality, cache.map_reader(view), view.roster, view.domain)
     here = quality[(quality["method"] == view.projection) & (quality["dimensions"] == view.dim)]
