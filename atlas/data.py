@@ -12,6 +12,7 @@ import hashlib
 import json
 import logging
 import threading
+from collections import Counter
 from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any, BinaryIO, TypeVar, cast
@@ -298,12 +299,15 @@ class QueryCache:
 
     def reader_name(self, reader: str) -> str:
         """A reader's name in lists and next to lines: method, proxy and what it reads."""
-        row = self.reader_row(reader)
-        if not isinstance(row["proxy_name"], str) or not row["proxy_name"]:
-            return METHOD_NAMES.get(row["method"], str(row["name"]))
-        reads = VIEW_READS.get(row["view"])
-        parts = (METHOD_NAMES.get(row["method"], row["method"]), row["proxy_name"], reads)
-        return " · ".join(part for part in parts if part)
+
+        def compute() -> dict[str, str]:
+            names = {one: _row_name(row) for one, row in self._rows().items()}
+            given = Counter(names.values())
+            # One that was measured here and published under another id has one name twice.
+            twice = {one for one, name in names.items() if given[name] > 1 and self.origin(one) == "published"}
+            return {one: f"{name} · published" if one in twice else name for one, name in names.items()}
+
+        return self.once("reader names", compute)[reader]
 
     def short_name(self, reader: str) -> str:
         """A reader's name next to a line: its proxy where it is READER in its usual form, else its method too."""
@@ -344,6 +348,14 @@ class QueryCache:
         same = own.get("method"), own.get("proxy")
         alike = (reader for reader, row in self._rows().items() if (row["method"], row["proxy"]) == same)
         return next((reader for reader in alike if reader in holders), "") if isinstance(same[1], str) else ""
+
+
+def _row_name(row: dict[str, Any]) -> str:
+    if not isinstance(row["proxy_name"], str) or not row["proxy_name"]:
+        return METHOD_NAMES.get(row["method"], str(row["name"]))
+    reads = VIEW_READS.get(row["view"])
+    parts = (METHOD_NAMES.get(row["method"], row["method"]), row["proxy_name"], reads)
+    return " · ".join(part for part in parts if part)
 
 
 def _preference(reader: Any) -> tuple[bool, bool, bool, int, bool]:

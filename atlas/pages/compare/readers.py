@@ -102,10 +102,11 @@ def names_of(cache: QueryCache, readers: Sequence[str]) -> dict[str, str]:
     """Names of lines: the proxy among READERs; next to other methods the method too, alone where it is there once."""
     names = cache.short_names(readers)
     methods = [str(cache.reader_row(reader)["method"]) for reader in readers]
+    given = [METHOD_NAMES.get(method) for method in methods]
     for reader, method in zip(readers, methods, strict=True):
         if len(set(methods)) == 1:
             continue
-        if method in METHOD_NAMES and methods.count(method) == 1:
+        if method in METHOD_NAMES and given.count(METHOD_NAMES[method]) == 1:
             names[reader] = METHOD_NAMES[method]
         elif method == READER_PAPER:
             names[reader] = f"{METHOD_NAMES[method]} · {names[reader]}"

@@ -312,6 +312,18 @@ def test_readers_of_the_roster_come_first_and_others_lead_to_theirs(asked: Query
     assert readers.without_numbers(asked, pair, [], "number") == []
 
 
+def test_a_published_reader_that_was_measured_too_has_a_name_of_its_own(
+    asked: QueryCache, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    rows = asked._rows()
+    twice = {**rows, "again": {**rows[TINY], "reader": "again", "origin": "published"}}
+    monkeypatch.setattr(asked, "_rows", lambda: twice)
+    monkeypatch.setattr(asked, "once", lambda _, compute: compute())
+    own = asked.reader_name(TINY)
+    assert "published" not in own and asked.reader_name("again") == f"{own} · published"
+    assert len({asked.reader_name(reader) for reader in twice}) == len(twice)
+
+
 def test_a_difference_that_may_be_luck_says_so() -> None:
     assert readers.tested_words(0.002, 0.046, 0.599).endswith("p = .599 after correction: may be luck")
     assert readers.tested_words(0.055, 0.079, 0.001) == "paired 95 % interval 5.5 to 7.9"
