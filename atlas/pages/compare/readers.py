@@ -286,15 +286,11 @@ def answer(cache: QueryCache, view: View) -> list[Component | str]:
         html.Strong(names[best]),
         f" names the right one of {size} sources {percent(here[best])} of the time{under}",
     ]
-    if readers[0] in here.index and best != readers[0]:
-        sentence.append(f", {names[readers[0]]} {percent(here[readers[0]])}")
-    rows = end_rows(cache, view)
-    tested = rows[rows["reader"].eq(best) & rows["metric"].eq("accuracy") & rows["k"].eq(view.k)].dropna(subset="low")
-    if best != readers[0] and readers[0] in here.index and tested.empty:
-        where = "" if (view.domain, view.condition) == TESTED else "; tests are made on whole Agent500 responses"
-        sentence.append(f": {points(here[best], here[readers[0]])} more (not tested{where})")
-    for low, high, p in tables.rows(tested, "low", "high", "p_holm"):
-        sentence.append(f": {points(here[best], here[readers[0]])} more ({tested_words(low, high, p)})")
+    leads, others = best == readers[0], here.drop(best)
+    rival = readers[0] if not leads else str(others.idxmax()) if len(others) else ""
+    if rival in others.index:
+        sentence.append(f", {'next best ' * leads}{names[rival]} {percent(here[rival])}")
+        sentence.append(f": {points(here[best], here[rival])} more ({_test_of(cache, view, best, rival)})")
     absent = [reader for reader in readers if reader not in here.index]
     apart: list[Component | str] = [" ", shell.term("Groups across folds", APART), "."]
     wide = grouped_condition(cache, view).endswith(GLOBAL)
@@ -305,6 +301,16 @@ def answer(cache: QueryCache, view: View) -> list[Component | str]:
         *_best_by_metric(cache, view, names, here),
         *without_numbers(cache, view, absent, f"accuracy for {view.roster} with {traces(view.k)}"),
     ]
+
+
+def _test_of(cache: QueryCache, view: View, best: str, rival: str) -> str:
+    """The test of two readers' accuracies at K, one of which is the reference, in words."""
+    rows, against = end_rows(cache, view), best == first(cache, view)
+    rows = rows[rows["reader"].eq(rival if against else best) & rows["metric"].eq("accuracy") & rows["k"].eq(view.k)]
+    for low, high, p in tables.rows(rows.dropna(subset="low"), "low", "high", "p_holm"):
+        return tested_words(*((-high, -low) if against else (low, high)), p)
+    where = "" if (view.domain, view.condition) == TESTED else "; tests are made on whole Agent500 responses"
+    return f"not tested{where}"
 
 
 def _best_by_metric(cache: QueryCache, view: View, names: Mapping[str, str], accuracy: pd.Series) -> list[str]:
