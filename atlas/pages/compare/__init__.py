@@ -59,6 +59,7 @@ TABS = {
     ),
 }  # fmt: skip
 ANSWERS = {
+    "panels": readers.panels_answer, "every": readers.every_answer,
     "reached": readouts.reached_answer, "brings": readouts.members_answer, "gains": readouts.gains_answer,
     "depths": proxies.depths_answer, "forms": proxies.forms_answer, "variance": proxies.variance_answer,
     "capability": proxies.capability_answer,

@@ -237,6 +237,13 @@ def places(cache: QueryCache, view: View) -> dict[Where, str]:
     return where
 
 
+def _place_words(cache: QueryCache, view: View) -> dict[Where, str]:
+    """The same inside a sentence."""
+    own = home(cache, view)
+    where = {key: f"responses of {words}" if key[1] in SHORT else words for key, words in places(cache, view).items()}
+    return where | {(own, "clean"): f"whole {pieces.domain_words(own)} responses"}
+
+
 def settled(frame: pd.DataFrame) -> pd.DataFrame:
     """One row a reader, domain, length, metric and budget, the one that published and measured readers share.
 
@@ -518,6 +525,46 @@ def panel_rows(cache: QueryCache, view: View) -> pd.DataFrame:
     return frame[drawn].drop(columns="build_id").reset_index(drop=True)
 
 
+def panels_answer(cache: QueryCache, view: View) -> list[Component | str]:
+    """Which of the chosen readers is best at K under which domain and length, in a sentence."""
+    frame, names = panel_rows(cache, view), names_of(cache, chosen(cache, view))
+    at_k = frame[frame["k"] == view.k].set_index("reader")
+    by_place = {key: at_k.loc[(at_k[WHERE] == key).all(axis=1), "value"] for key in places(cache, view)}
+    lowest, several = view.metric in ("nll", "ece"), frame["reader"].nunique() > 1
+    quantity = "accuracy" if view.metric == "accuracy" else f"{METRICS[view.metric]}{MEAN * lowest}"
+    how = f" has the best {quantity}" if several else f", alone here, has this {quantity}"
+    absent = [reader for reader in names if reader not in at_k.index]
+    sentence = _leaders(cache, view, by_place, names, how, lowest)
+    return [*sentence, *without_numbers(cache, view, absent, f"such number with {traces(view.k)}")]
+
+
+def every_answer(cache: QueryCache, view: View) -> list[Component | str]:
+    """Which of all readers is best at K under which domain and length, in a sentence."""
+    frame = every_rows(cache, view).set_index("reader")
+    columns = {key: f"accuracy_{_field(words)}" for key, words in places(cache, view).items()}
+    by_place = {key: frame[column].dropna() for key, column in columns.items() if column in frame}
+    names = {reader: cache.reader_name(reader) for reader in frame.index}
+    return _leaders(cache, view, by_place, names, f" has the best accuracy of {len(frame)} readers")
+
+
+def _leaders(
+    cache: QueryCache, view: View, by_place: Mapping[Where, pd.Series], names: Mapping[str, str], how: str,
+    lowest: bool = False,
+) -> list[Component | str]:  # fmt: skip
+    """The best value at every place by who reaches it; ``how`` follows the first name."""
+    won: dict[str, list[str]] = {}
+    for key, words in _place_words(cache, view).items():
+        if len(here := by_place.get(key, pd.Series(dtype=float))):
+            value = here.min() if lowest else here.max()
+            text = plots.figure_text(value) if lowest else percent(value)
+            won.setdefault(str(here.idxmin() if lowest else here.idxmax()), []).append(f"{text} on {words}")
+    if not won:
+        return [f"None of these readers was measured with {traces(view.k)} for {view.roster}."]
+    (lead, first_values), *others = ((names[reader], ", ".join(values)) for reader, values in won.items())
+    rest = [f"; {name}: {values}" for name, values in others]
+    return [f"With {traces(view.k)}, ", html.Strong(lead), f"{how}: {first_values}", *rest, "."]
+
+
 @pieces.needs(panel_rows, pieces.unmeasured("{metric} under any condition", PATH))
 def panels(cache: QueryCache, view: View, frame: pd.DataFrame) -> FigureView:
     """Small multiples of the chosen readers' curves."""
@@ -544,8 +591,7 @@ def condition_rows(cache: QueryCache, view: View) -> pd.DataFrame:
 
 def conditions_answer(cache: QueryCache, view: View) -> list[Component | str]:
     """Which reader keeps least of its accuracy, where, and which keeps most there, in two sentences."""
-    readers = chosen(cache, view)
-    where = {key: f"responses of {words}" if key[1] in SHORT else words for key, words in places(cache, view).items()}
+    readers, where = chosen(cache, view), _place_words(cache, view)
     where.pop((home(cache, view), "clean"))
     frame = _at_places(cache, view, readers, "accuracy").dropna(subset="kept")
     frame = frame.assign(place=[where.get(key, "") for key in zip(frame["benchmark"], frame["condition"], strict=True)])

@@ -17,6 +17,7 @@ from dash import Dash
 
 from atlas.application import create_application
 from atlas.data import QueryCache
+from atlas.figures import plots
 from atlas.pages import compare, pieces
 from atlas.pages.compare import proxies, readers, readouts
 from atlas.state import TABS, View
@@ -171,6 +172,38 @@ def test_the_answer_is_of_the_chosen_metric_too(asked: QueryCache, view: View) -
     for metric, words in (("macro_f1", "Macro-F1"), ("nll", "NLL of the mean evidence")):
         more = told(readers.answer(asked, dataclasses.replace(view, metric=metric)))
         assert f" The best {words} is that of " in more and "The best " not in plain
+
+
+def test_the_answer_names_the_next_best_where_the_reference_leads(asked: QueryCache, view: View) -> None:
+    pair = dataclasses.replace(view, readers=(TINY, "fused/tiny/ur"))
+    accuracy = readers.measured(asked, pair).query(f"k == {view.k}").set_index("reader")["value"][list(pair.readers)]
+    best, other = str(accuracy.idxmax()), str(accuracy.idxmin())
+    more = readers.points(accuracy[best], accuracy[other])
+    leads = told(readers.answer(asked, dataclasses.replace(pair, readers=(best, other))))
+    follows = told(readers.answer(asked, dataclasses.replace(pair, readers=(other, best))))
+    assert "next best" in leads and "next best" not in follows
+    assert (
+        f"{readers.percent(accuracy[other])}" in leads and f": {more} more (" in leads and f": {more} more (" in follows
+    )
+    assert "next best" not in told(readers.answer(asked, dataclasses.replace(pair, readers=(best,))))
+
+
+@pytest.mark.parametrize("metric", ["accuracy", "ece"])
+def test_conditions_by_traces_and_of_all_readers_have_answers_of_their_own(
+    asked: QueryCache, view: View, metric: str
+) -> None:
+    pair = dataclasses.replace(view, readers=(TINY, "fused/tiny/ur"), metric=metric)
+    panels = told(compare._answer(asked, dataclasses.replace(pair, figure="panels")))
+    at_k = readers.panel_rows(asked, pair).query(f"k == {view.k}")
+    for _, rows in at_k.groupby(["benchmark", "condition"]):
+        best = rows["value"].max() if metric == "accuracy" else rows["value"].min()
+        assert (readers.percent(best) if metric == "accuracy" else plots.figure_text(best)) + " on " in panels
+    every = told(compare._answer(asked, dataclasses.replace(pair, figure="every")))
+    frame = readers.every_rows(asked, pair)
+    assert (
+        f"the best accuracy of {len(frame)} readers: {readers.percent(frame['accuracy_agent500_whole'].max())}" in every
+    )
+    assert frame["name"].iloc[0] in every and "keeps least" not in panels + every
 
 
 def test_the_best_of_another_metric_says_how_often_it_is_right(
