@@ -297,7 +297,8 @@ def answer(cache: QueryCache, view: View) -> list[Component | str]:
     rival = readers[0] if not leads else str(others.idxmax()) if len(others) else ""
     if rival in others.index:
         sentence.append(f", {'next best ' * leads}{names[rival]} {percent(here[rival])}")
-        sentence.append(f": {points(here[best], here[rival])} more ({_test_of(cache, view, best, rival)})")
+        more = "less" if leads else "more"
+        sentence.append(f": {points(here[best], here[rival])} {more} ({_test_of(cache, view, best, rival)})")
     absent = [reader for reader in readers if reader not in here.index]
     apart: list[Component | str] = [" ", shell.term("Groups across folds", APART), "."]
     wide = grouped_condition(cache, view).endswith(GLOBAL)

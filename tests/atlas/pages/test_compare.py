@@ -182,9 +182,7 @@ def test_the_answer_names_the_next_best_where_the_reference_leads(asked: QueryCa
     leads = told(readers.answer(asked, dataclasses.replace(pair, readers=(best, other))))
     follows = told(readers.answer(asked, dataclasses.replace(pair, readers=(other, best))))
     assert "next best" in leads and "next best" not in follows
-    assert (
-        f"{readers.percent(accuracy[other])}" in leads and f": {more} more (" in leads and f": {more} more (" in follows
-    )
+    assert readers.percent(accuracy[other]) in leads and f": {more} less (" in leads and f": {more} more (" in follows
     assert "next best" not in told(readers.answer(asked, dataclasses.replace(pair, readers=(best,))))
 
 
