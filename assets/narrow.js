@@ -204,14 +204,18 @@
     if (rows) drawing = nameAbove(data, layout, width - 2 * EDGE, ground);
     else {
       key = [...keyBelow(data, layout), ...numbered(data)];
+      const cells = heat && [heat.z[0].length, heat.z.length], square = heat && cells[0] === cells[1] && cells[0] > MANY;
+      if (square && !presented()) {  // its cells need the width: families are named above them alone
+        const upright = { textangle: -90, xanchor: "center", xshift: 0 };
+        layout.annotations = layout.annotations.filter((note) => note.x !== -0.5).map((note) => (note.y === 1 ? { ...note, ...upright } : note));
+      }
       const right = yaxis && yaxis.side === "right", side = right ? "r" : "l";
       margin.r = Math.min(margin.r, Math.max(EDGE, right ? margin.r : beyond(data, layout)), Math.round(0.45 * width));
       if (heat) margin.l = Math.min(margin.l, Math.round(0.34 * width));
       if (heat) {
-        const cells = [heat.z[0].length, heat.z.length], square = cells[0] === cells[1] && cells[0] > MANY;
         const names = (layout.annotations || []).filter((note) => note.x === -0.5).map((note) => note.text);
         if (square) margin.l = Math.min(margin.l, LETTER * longest(names) + EDGE + LINE);
-        for (const note of layout.annotations || []) if (note.textangle === -90) note.xshift = LINE + 4 - margin.l;
+        for (const note of layout.annotations || []) if (note.textangle === -90 && note.y !== 1) note.xshift = LINE + 4 - margin.l;
         if (square && presented()) margin.r = Math.max(margin.r, width - margin.l - drawing);  // a slide keeps its height
         const across = width - margin.l - margin.r;
         if (square && !presented()) drawing = across;
