@@ -145,7 +145,7 @@ def test_search_by_keyboard_selects_and_fills_the_card(browser: Any) -> None:
     assert browser.query()["source"] == "claude_2"
     assert len(browser.driver.find_elements(By.CSS_SELECTOR, "#card button.near-row:not(.confused-row)")) == 5
     assert selected_at(browser)
-    first = browser.text("#card button.near-row .name")
+    first = browser.until("return document.querySelector('#card button.near-row .name').title")
     browser.click("#card button.near-row")
     browser.until(CARD + "return name && name.textContent === arguments[0]", first)
 

@@ -319,7 +319,8 @@ def _nearest(cache: QueryCache, view: View, reader: str) -> list[Component]:
             [
                 html.Span(str(one.rank), className="number rank"),
                 shell.symbol(marks[one.family], view.theme),
-                shell.source_name(one.shown),
+                # As the map names it: with its maker it would break inside words.
+                html.Span(one.shown.rpartition("/")[2], className="name", title=one.shown, dir="auto"),
                 pieces.number(cosine),
                 pieces.number(_percentile(one.percentile), soft=True),
                 *([pieces.number(seen_by.get(one.neighbor, "–"), soft=True)] if several else []),
