@@ -7,7 +7,7 @@
   };
   const FIELDS = { source: "search", other: "map-other" };
   const LISTS = ["families", "chosen"];
-  const MINE = [...Object.keys(STANDARD), ...LISTS, "released", "other", "camera"];
+  const MINE = [...Object.keys(STANDARD), ...LISTS, "released", "unsized", "other", "camera"];
   const SETTLED = 150;  // milliseconds after which several changes are one step of the history
   const none = () => window.dash_clientside.no_update;
   const set = (id, props) => window.dash_clientside.set_props(id, props);
@@ -81,7 +81,7 @@
     for (const [name, standard] of Object.entries(STANDARD)) change(name, "value", given.get(name) || standard);
     for (const [name, id] of Object.entries(FIELDS)) change(id, "value", given.get(name) || null);
     for (const name of LISTS) change(name, "data", split(given.get(name)));
-    change("released", "data", given.get("released") || "");
+    for (const name of ["released", "unsized"]) change(name, "data", given.get(name) || "");
   }
 
   // The slider as the range says, also after a step back or an answer that did not come.
@@ -448,11 +448,11 @@
 
   window.dash_clientside = Object.assign({}, window.dash_clientside, {
     map: {
-      remember: function (reader, roster, domain, projection, dim, access, size, links, space, regions, colour, families, released, chosen) {
+      remember: function (reader, roster, domain, projection, dim, access, size, links, space, regions, colour, families, released, chosen, unsized) {
         settle();
         slide(released);
         const names = (chosen || []).map(escapeName).join(",");
-        return window.dash_clientside.atlas.choices(["colour", "released", "chosen"], ["family", "", ""], colour, released || "", names);
+        return window.dash_clientside.atlas.choices(["colour", "released", "chosen", "unsized"], ["family", "", "", ""], colour, released || "", names, unsized || "");
       },
       offer: function (mapped, reader, roster, domain) {
         readers = readers || get("reader", "data");
@@ -510,6 +510,7 @@
         if (!clicks.some(Boolean) || !now) return none();
         return now.endsWith(UNDATED) ? now.slice(0, -UNDATED.length) : now + UNDATED;
       },
+      unsized: (clicks, now) => (clicks.some(Boolean) ? (now ? "" : "on") : none()),
       lassoMode: function (clicks, selected) {
         const plot = drawing(), pressed = window.dash_clientside.callback_context.triggered_id === "lasso";
         const inside = selected && selected.points && selected.points.length;

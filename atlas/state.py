@@ -37,7 +37,7 @@ LONGEST_NAME = 400  # characters of a name in a link; longer ones are no name of
 
 _OFFERED: Mapping[str, Iterable[Any]] = {
     **{"theme": THEMES, "projection": PROJECTIONS, "dim": DIMENSIONS, "access": ACCESS, "size": SIZES, "links": LINKS},
-    **{"space": SPACES, "regions": REGIONS, "colour": COLOURS, "k": BUDGETS, "metric": METRICS},
+    **{"space": SPACES, "regions": REGIONS, "colour": COLOURS, "k": BUDGETS, "metric": METRICS, "unsized": ("", "on")},
     **{"reduction": REDUCTIONS, "others": OTHERS, "protocol": PROTOCOLS, "measure": MEASURES, "tab": TABS},
 }
 
@@ -56,6 +56,7 @@ class View:
     families: tuple[str, ...] = ()  # isolated families, empty when all are shown
     access: str = "all"
     size: str = "all"  # sources whose name states so many parameters
+    unsized: str = ""  # "on" keeps those whose name states none, too
     links: str = "selected"  # which neighbour links of the original space are drawn
     space: str = "one"  # whether the map holds both domains, and if so whether each domain's mean is taken away
     regions: str = "off"  # outlines: where families are dense, on a flat map, or which points lie close together

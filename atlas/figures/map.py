@@ -27,6 +27,7 @@ _DATED = re.compile(r"(?<!\d)(?:20)?(2\d)(?:-(0[1-9]|1[0-2])-\d\d|(0[1-9]|1[0-2]
 MONTHS = re.compile(r"(\d{4})-(\d\d)\.\.(\d{4})-(\d\d)(?:,undated)?")
 """First and last month of a range as a link has it, and whether sources whose name states none are kept."""
 UNDATED = ",undated"
+UNSIZED = ",unsized"
 SIZE_CLASSES = {"small": (0.0, 4.5), "middle": (4.5, 20.5), "large": (20.5, np.inf)}
 """More than, and up to so many billions of parameters."""
 HALF = 1.08  # half the side of the scene; the points fill -1..1 in their widest direction
@@ -77,12 +78,12 @@ def stated_size(name: str) -> float:
 
 
 def of_size(names: pd.Series, size: str) -> pd.Series:
-    """Which names state a size of a class: one of :data:`SIZE_CLASSES`, or 'all'."""
-    if size == "all":
+    """Which names state a size of a class: one of :data:`SIZE_CLASSES`, or 'all'; ',unsized' after it: or none."""
+    if (of := size.removesuffix(UNSIZED)) == "all":
         return pd.Series(True, index=names.index)
-    low, high = SIZE_CLASSES[size]
+    low, high = SIZE_CLASSES[of]
     stated = names.map(stated_size).astype(float)
-    return (stated > low) & (stated <= high)
+    return (stated > low) & (stated <= high) | (stated.isna() & size.endswith(UNSIZED))
 
 
 @functools.cache

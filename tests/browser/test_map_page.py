@@ -125,7 +125,7 @@ def test_three_models_that_write_alike_are_found_explained_and_exported(person: 
     (found,) = browser.wait(written, "a downloaded CSV with its rows")
     with found.open(encoding="utf-8", newline="") as stream:
         rows = list(csv.DictReader(stream))
-    shown = browser.run("return [...document.querySelectorAll('#card .near-line .name')].map(e => e.textContent)")
+    shown = browser.run("return [...document.querySelectorAll('#card .near-line .name')].map(e => e.title)")
     assert [row["name"] for row in rows] == shown and len(rows) == 5 and float(rows[0]["cosine"]) > 0
     assert person.clicks <= 6
     assert browser.run("return window.shift") <= 0.05
@@ -178,7 +178,7 @@ def test_a_picture_says_what_is_drawn(browser: Any) -> None:
     assert name == f"atlas_map_27-way_agent500_{generation}.svg" and "@font-face" in picture
     for part in ("27 sources as seen by", "27-way", "Agent500", "t-SNE in 2-D", generation):
         assert part in words(picture)
-    near = browser.run("return [...document.querySelectorAll('#card .near-line .name')].map(e => e.textContent)")
+    near = browser.run("return [...document.querySelectorAll('#card .near-line .name')].map(e => e.title)")
     below = words(picture).partition("Nearest of")[2]
     assert near and all(f"{rank} {one}" in below for rank, one in enumerate(near, 1))
     families = browser.run("return [...document.querySelectorAll('.legend-name')].map(e => e.textContent)")

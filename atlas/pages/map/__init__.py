@@ -31,7 +31,7 @@ from atlas.figures.map import (
 from atlas.figures.plots import rate_text
 from atlas.pages import pieces
 from atlas.pages.map import selection
-from atlas.pages.map.card import NEAREST, axis_strip, card, nearest_table, pair_table, symbol_and_name, voters
+from atlas.pages.map.card import NEAREST, axis_strip, card, nearest_table, pair_table, sizes, symbol_and_name, voters
 from atlas.pages.map.columns import axis, colouring, offered
 from atlas.state import ACCESS, COLOURS, DIMENSIONS, LINKS, PROJECTIONS, REGIONS, SIZES, SPACES, View
 from atlas.theme import TOKENS, Mark, Plot
@@ -64,7 +64,7 @@ DATE_HELP = (
 )
 OWN = ("projection", "dim", "access", "size", "links", "space", "regions", "colour")
 """Choices of the page that are a field of the view each and a control of the same name."""
-STORED = ("families", "released", "chosen")
+STORED = ("families", "released", "chosen", "unsized")
 """The same, in a store of that name."""
 
 
@@ -82,6 +82,7 @@ def layout(cache: QueryCache, linked: View) -> Component:
             dcc.Store(id="families", data=list(view.families)),
             dcc.Store(id="released", data=view.released),
             dcc.Store(id="chosen", data=list(view.chosen)),
+            dcc.Store(id="unsized", data=view.unsized),
             dcc.Store(id="mapped", data=_mapped(cache)),
             *(dcc.Store(id=name) for name in ("map-link", "names-drawn", "mapped-told", "pair-shown")),
             dcc.Store(id="camera", data=list(view.camera)),
@@ -219,7 +220,7 @@ def _dates(cache: QueryCache, view: View) -> Component:
 
 
 def _unstated(cache: QueryCache, view: View, points: pd.DataFrame) -> list[Component]:
-    """How many sources each filter by what names state leaves faint, and the choice to keep those without a date."""
+    """How many sources each filter by what names state leaves faint, and the choice to keep those that state none."""
     if points.empty:
         return []
     notes: list[Component] = []
@@ -229,8 +230,10 @@ def _unstated(cache: QueryCache, view: View, points: pd.DataFrame) -> list[Compo
         stated = names.map(stated_size).astype(float)
         outside = f"{(stated.notna() & ~of_size(names, view.size)).sum()} outside"
         by = "faint by size alone" if others or months else "faint"
-        unknown = f"{stated.isna().sum()} of unknown size"
-        notes.append(pieces.words(f"Shown: {SIZES[view.size]} by name; {by}: {unknown}, {outside}"))
+        kept, unknown = view.unsized == "on", f"{stated.isna().sum()} of unknown size"
+        of, words = f"Shown: {SIZES[view.size]} by name", "Leave out unknown sizes" if kept else "Keep unknown sizes"
+        text = f"{of}, and {unknown}; {by}: {outside}" if kept else f"{of}; {by}: {unknown}, {outside}"
+        notes += [pieces.words(text), html.Button(words, id={"unsized": "map"}, className="quiet")]
     if months:
         stated = names.map(stated_month).astype(float)
         kept, undated = view.released.endswith(UNDATED), f"{stated.isna().sum()} undated"
@@ -247,7 +250,8 @@ def _counted(points: pd.DataFrame, view: View) -> str:
     """'165 sources', '29 of 165 sources' where filters leave fewer, of those whose name states what is filtered by."""
     front = points.loc[_front(points, view), "source"].nunique()
     dated = bool(months_of(view.released)) and not view.released.endswith(UNDATED)
-    filters = (dated, "with a date", stated_month), (view.size != "all", "of known size", stated_size)
+    sized = view.size != "all" and not view.unsized
+    filters = (dated, "with a date", stated_month), (sized, "of known size", stated_size)
     for on, _, read in filters:
         points = points[points["name"].map(read).notna()] if on else points
     stated, count = " and ".join(words for on, words, _ in filters if on), points["source"].nunique()
@@ -292,6 +296,8 @@ def register(app: Dash) -> None:
     mine("released", released, Input("months", "value"), *range_of)
     clicked = Input({"undated": ALL}, "n_clicks")
     mine("undated", Output("released", "data", allow_duplicate=True), clicked, State("released", "data"))
+    kept = Input({"unsized": ALL}, "n_clicks")
+    mine("unsized", Output("unsized", "data"), kept, State("unsized", "data"))
     two = State("search", "value"), State("map-other", "value")
     mine("pairShown", Output("pair-shown", "data"), Input("card", "children"), *two, initial=True)
     mine("lassoMode", Output("lasso", "aria-pressed"), Input("lasso", "n_clicks"), Input("map", "selectedData"))
@@ -363,7 +369,7 @@ def register(app: Dash) -> None:
 
     drawn = State("map", "figure"), State("drawn", "data")
     client("redraw", Output("map", "figure"), Output("drawn", "data"), Input("redrawn", "data"), *drawn)
-    filters = {"access": own[2], "size": own[3], "families": stored[0], "released": stored[1]}
+    filters = {"access": own[2], "size": own[3], "families": stored[0], "released": stored[1], "unsized": stored[3]}
     drawing.follow(app, drawing.place("card", card), source=search, other=other, chosen=stored[2], **filters)
     lists = Output("group", "data"), Output("colour", "data")
     drawing.follow(
@@ -408,7 +414,7 @@ def _figure(cache: QueryCache, view: View, points: pd.DataFrame) -> Plot:
         return drawing.blank(view.theme)
     common: dict[str, Any] = {
         "theme": view.theme, "dimensions": view.dim, "families": view.families, "access": view.access,
-        "size": view.size, "released": view.released, "chosen": _chosen(points, view), "selected": view.source,
+        "size": sizes(view), "released": view.released, "chosen": _chosen(points, view), "selected": view.source,
         "other": view.other, "camera": view.camera, "tints": found.tints if (found := colouring(cache, view)) else None,
     }  # fmt: skip
     if view.space != "one":
@@ -439,7 +445,7 @@ def _chosen(points: pd.DataFrame, view: View) -> list[str]:
 
 def _front(points: pd.DataFrame, view: View) -> pd.Series:
     """Which points the filters and the selection leave in front."""
-    return shown(points, view.families, view.access, view.size, view.released, _chosen(points, view))
+    return shown(points, view.families, view.access, sizes(view), view.released, _chosen(points, view))
 
 
 def _clusters(cache: QueryCache, view: View) -> pd.DataFrame:

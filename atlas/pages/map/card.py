@@ -14,7 +14,7 @@ from dash.development.base_component import Component
 from atlas import drawing, shell
 from atlas.data import QueryCache
 from atlas.figures import plots, tables
-from atlas.figures.map import shown
+from atlas.figures.map import UNSIZED, shown
 from atlas.figures.plots import rate_text
 from atlas.pages import pieces
 from atlas.pages.map import columns
@@ -70,6 +70,11 @@ def card(cache: QueryCache, view: View) -> list[Component]:
         return [*parts, pieces.words(f"Not in {view.roster}; it is in {', '.join(profile.rosters)}.", caution=True)]
     more = [_nearest(cache, view, sees), _accuracy(profile), _other_domain(cache, view, sees), _pair(cache, view)]
     return [*parts, *(part for some in more for part in some)]
+
+
+def sizes(view: View) -> str:
+    """The class of sizes, as :func:`atlas.figures.map.of_size` takes it."""
+    return view.size + UNSIZED * (view.unsized == "on")
 
 
 def voters(cache: QueryCache, view: View) -> list[str]:
@@ -320,7 +325,7 @@ def _nearest(cache: QueryCache, view: View, reader: str) -> list[Component]:
                 html.Span(str(one.rank), className="number rank"),
                 shell.symbol(marks[one.family], view.theme),
                 # As the map names it: with its maker it would break inside words.
-                html.Span(one.shown.rpartition("/")[2], className="name", title=one.shown, dir="auto"),
+                html.Span(one.shown.split("/", 1)[-1], className="name", title=one.shown, dir="auto"),
                 pieces.number(cosine),
                 pieces.number(_percentile(one.percentile), soft=True),
                 *([pieces.number(seen_by.get(one.neighbor, "–"), soft=True)] if several else []),
@@ -425,7 +430,7 @@ def _closest_pairs(cache: QueryCache, view: View) -> list[Component]:
     if not reader or view.chosen:
         return [hint]
     every = cache.ask(queries.sources, view.roster)
-    left: Any = every[shown(every, view.families, view.access, view.size, view.released)]
+    left: Any = every[shown(every, view.families, view.access, sizes(view), view.released)]
     top = NEAREST if len(left) == len(every) else None  # of a few, the nearest may be far down in the whole list
     near = cache.ask(queries.neighbors, reader, view.roster, view.domain, None, top)
     members = left.set_index("source")

@@ -158,6 +158,8 @@ def test_filters_are_counted_and_what_no_name_states_is_told(cache: QueryCache, 
     assert map._counted(stated, both) == "0 of the 1 sources with a date and of known size"
     assert "2025-06, and 27 undated; faint: 0 outside" in told(released=f"{half},undated")
     assert "faint: 27 of unknown size, 0 outside" in told(size="small")
+    assert "by name, and 27 of unknown size; faint: 0 outside" in told(size="small", unsized="on")
+    assert map._counted(stated, dataclasses.replace(small, unsized="on")) == "26 of 27 sources"
     together = told(size="small", released=half)
     assert "faint by size alone: 27 of unknown size" in together and "faint by date alone: 27 undated" in together
 
