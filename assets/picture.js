@@ -74,7 +74,7 @@
 
   // Below the map: by what its points are coloured, which are in front, and whose ranks are on it.
   function footOf() {
-    const near = [...document.querySelectorAll("#card .near-line .near-row")].map((row) => [".rank", ".name"].map((part) => row.querySelector(part).textContent).join(" "));
+    const near = [...document.querySelectorAll("#card .near-line .near-row")].map((row) => `${row.querySelector(".rank").textContent} ${row.querySelector(".name").title}`);
     const ranked = document.querySelector("#names .near") && near.length ? [`Nearest of ${shown("search")} in the original space: ${near.join(" · ")}`] : [];
     const filters = [["access", "Access"], ["size", "Size"]].filter(([id]) => on(id) !== "All").map(([id, word]) => `${word}: ${on(id)}`);
     const coloured = shown("colour") && document.querySelector("#scale .scale-bar") ? [`Colour: ${shown("colour")}`] : [];

@@ -151,12 +151,11 @@ def _pair(cache: QueryCache, view: View) -> list[Component]:
     shown, names = cache.map_reader(view), cache.short_names(list(frame["reader"]))
     rows = [
         pieces.row(
-            names[pair.reader], pieces.count_text(pair.rank), pieces.count_text(pair.rank_back), cosine,
-            here=pair.reader == shown, title=cache.reader_name(pair.reader),
+            names[pair.reader], pieces.count_text(pair.rank), pieces.count_text(pair.rank_back),
+            plots.cosine_text(pair.cosine), here=pair.reader == shown, title=cache.reader_name(pair.reader),
         )
-        for pair, cosine in zip(tables.rows(frame), plots.cosine_texts(frame["cosine"]), strict=True)
+        for pair in tables.rows(frame)
     ]  # fmt: skip
-    of = f"of {pieces.roster_size(cache, view) - 1}"
     other: Any = members.loc[view.other]
     link = f"{shell.source_path(view, view.source)}&{View(other=view.other).query()}"
     return [
@@ -165,11 +164,12 @@ def _pair(cache: QueryCache, view: View) -> list[Component]:
         ),
         symbol_and_name(cache.marks()[other["family"]], view.theme, other["name"]),
         pieces.words(_alike(cache, view, frame, str(members.at[view.source, "name"]), str(other["name"]))),
-        pieces.table(["Reader", "rank", "back", "cosine"], rows, "beside"),
         pieces.words(
-            f"Rank, {of}: the second among the neighbours of the first; back: the first among those of the second. "
-            "Ranks can be compared between readers; cosines cannot: each reader has a scale of its own."
+            f"Rank: the second's place among the {pieces.roster_size(cache, view) - 1} neighbours of the first, the "
+            "nearest first. Back: the first's among those of the second."
         ),
+        pieces.table(["Reader", "rank", "back", "cosine"], rows, "beside"),
+        pieces.words("Compare ranks between readers, not cosines: each reader has a scale of its own."),
         *_by_domain(cache, view),
         dcc.Link("Compare the two in full", href=link, className="forward"),
     ]
