@@ -21,6 +21,7 @@ from atlas.figures.relationships import READOUTS
 from atlas.pages import pieces
 from atlas.pages.pieces import PageFigure
 from atlas.state import MEASURES, PROTOCOLS, View
+from backend.inference.drift import corrected_words
 from backend.methods.registry import RELATED
 from backend.methods.registry import names as method_names
 from backend.protocol import READER_PAPER
@@ -529,6 +530,9 @@ def verdicts(cache: QueryCache, view: View) -> pieces.GridView:
     scores = [name for name in COLUMNS if frame[name].notna().any()]
     heads = [*[COLUMNS[name] for name in scores], "Above unrelated"]
     decided = decisions.dropna()
+    rates = cache.ask(store.relationship_summaries, under)
+    rates = rates[rates["metric"].eq("accuracy") & rates["readout"].isin(figures.USUAL)]
+    accuracy = rates.groupby("reader")["value"].first()
 
     def table(part: pd.DataFrame, *first: str) -> Component:
         """Readers of one origin do not repeat it."""
@@ -536,7 +540,11 @@ def verdicts(cache: QueryCache, view: View) -> pieces.GridView:
         rows = [
             pieces.row(
                 pieces.reader_mark(names[one.reader], "" if repeated else str(origins[one.reader])),
-                *([_decision(decisions[place], related)] if first else []),
+                *(
+                    [_decision(decisions[place], related), rate_text(accuracy.get(one.reader, math.nan))]
+                    if first
+                    else []
+                ),
                 *[_score(name, getattr(one, name)) for name in scores],
                 f"{100 * one.above:.0f} %",
                 here=one.reader == shown,
@@ -549,7 +557,11 @@ def verdicts(cache: QueryCache, view: View) -> pieces.GridView:
     if len(decided):
         parts += [
             html.Details(html.Summary("Every reader's scores"), className="kin-more"),
-            table(frame[decisions.notna()], f"Decision (score; above 0: related), split: {PROTOCOLS[under]} held out"),
+            table(
+                frame[decisions.notna()],
+                f"Decision (score; above 0: related), split: {PROTOCOLS[under]} held out",
+                "Its accuracy, all pairs",
+            ),
         ]
     if len(silent):
         summary = f"{pieces.counted(len(silent), 'reader')} with scores and without a decision"
@@ -688,7 +700,7 @@ def mistaken(cache: QueryCache, view: View, frame: pd.DataFrame) -> pieces.GridV
             for name, title in (("dc", "DC"), ("ac", "AC"), ("match", "Match"), ("distance", "Distance"))
             if name in frame
         ],
-        *([tables.number("decision", "Decision", "decision", 80)] if "decision" in frame else []),
+        *([tables.number("decision", "Decision", "signed", 80)] if "decision" in frame else []),
         tables.number("passed_by", "Passed by", "percent", 86),
         *([tables.words("silent", "No answers", 96)] if "silent" in frame else []),
     ]
@@ -840,14 +852,16 @@ def _other_splits(cache: QueryCache, view: View) -> str:
 
 def _protocol_sentence(cache: QueryCache, view: View) -> list[Component | str]:
     models = cache.ask(store.relationship_models)
-    measure = "" if view.measure == "accuracy" else f" {MEASURES[view.measure]}: {MEASURE_HELP[view.measure]}."
+    # The page shows both of the first, whatever is chosen: AUC as a share of comparisons.
+    measures = dict.fromkeys(("accuracy", "auc", view.measure))
+    measure = "; ".join(f"{MEASURES[name]}: {MEASURE_HELP[name]}" for name in measures)
     own = usual(cache, view)
     splits = "" if own is None else f" Means over {int(own['n'])} splits, in each of which half the pairs are related."
     return [
         f"{PROTOCOL_WORDS[view.protocol]}{splits} {len(models)} small models of "
         f"{models['parent_family'].nunique()} families, apart from the rosters of other pages; ",
         shell.term("related", "One was derived from the other, its parent, by further training; else parents differ"),
-        f" or not.{measure}",
+        f" or not. {measure}.",
     ]
 
 
@@ -975,15 +989,16 @@ def _tested(cache: QueryCache, view: View, frame: pd.DataFrame) -> pieces.GridVi
             f"{plots.signed(low)} to {plots.signed(high)}"
             for low, high in zip(frame["low"], frame["high"], strict=True)
         ],
+        p_words=[corrected_words(*p).lstrip("p= ") for p in tables.rows(frame, "p_value", "p_holm")],
     )
     columns = [
         tables.wrapped("subject", "Reader", 150, 1),
         tables.words("subject_words", "Readout", 104),
         tables.wrapped("reference", "less reader", 150, 1),
         tables.words("reference_words", "Readout", 104),
-        tables.number("difference", "Difference", "number", 84),
+        tables.number("difference", "Difference", "signed", 84),
         tables.words("interval", "95 % interval", 118, floatingFilter=False),
-        tables.number("p_holm", "Holm p", "p", 78),
+        tables.number("p_holm", "Holm p", "p", 78, valueFormatter={"function": "params.data.p_words"}),
         tables.words("corrected_with", "Corrected with", 106),
         tables.words("origin", "Origin", 84),
     ]
