@@ -39,6 +39,7 @@ NUMBER_COLUMNS: Mapping[str, str] = {
     " : d3.format('.3f')(params.value).replace(/^0/, '')",
     "percent": "params.value == null ? '–' : d3.format('.0%')(params.value).replace('%', ' %')",
     "signed": "params.value == null ? '–' : d3.format('+.3f')(params.value).replace('0.', '.')",
+    "hundredths": "params.value == null ? '–' : d3.format(',.2f')(params.value)",
     "count": "params.value == null ? '–' : d3.format(',')(params.value)",
 }
 HEADERS = {

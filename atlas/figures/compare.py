@@ -153,11 +153,14 @@ def capability_fit(frame: pd.DataFrame, correlations: Mapping[str, str], *, them
         rows = frame[frame["benchmark"] == benchmark].sort_values("score")
         least, most = float(rows["score"].min()), float(rows["score"].max())
         ends = plots.reach(rows["score"], 0.18)
+        fitted = rows[:0]
         if len(rows) >= 3:
             slope, offset = np.polyfit(rows["score"], rows["value"], 1)
             heights = [float(slope * x + offset) for x in (least, most)]
             fit: Plot = {"mode": "lines", "line": plots.pen(token["edge"], 1.5, "dash"), **at}
             traces.append(plots.scatter(f"fit line, {benchmark}", [least, most], heights, **fit))
+            steps = np.linspace(least, most, 200)
+            fitted = pd.DataFrame({"score": steps, "value": slope * steps + offset})
         hover = [
             f"{plots.heading(name, True)}{benchmark}: {score:.1f} %<br>accuracy at K = {k}: {rate_text(value)}"
             for name, score, value in tables.rows(rows, "name", "score", "value")
@@ -167,7 +170,7 @@ def capability_fit(frame: pd.DataFrame, correlations: Mapping[str, str], *, them
                 benchmark, rows["score"], rows["value"], hover, mode="markers+text", cliponaxis=False, **at,
                 marker=plots.outlined(10, token["ground"], READER_COLOURS[theme][0]),
                 text=[short(name) for name in rows["name"]],
-                textposition=_sides(rows["score"], rows, (*ends, bottom, top), 430),
+                textposition=_sides(rows["score"], rows, (*ends, bottom, top), 400, line=fitted),
                 textfont={"size": 11, "color": token["soft"]},
             )
         )  # fmt: skip
@@ -254,13 +257,17 @@ def _panel_axes(number: int, count: int, gap: float) -> tuple[str, str, dict[str
 
 def _sides(
     across: pd.Series, rows: pd.DataFrame, area: tuple[float, float, float, float], wide: int, *,
-    fixed: int | None = None,
+    fixed: int | None = None, line: pd.DataFrame | None = None,
 ) -> list[str]:  # fmt: skip
     """Sides of names as :func:`plots.sides` finds them.
 
-    area : Its ends across, then upwards; about ``wide`` pixels wide and 280 high.
+    area : Its ends across, then upwards; about ``wide`` pixels wide and 280 high. line : Columns score, value.
     """
     start, stop, low, high = area
-    places = (wide * (across - start) / (stop - start)).tolist()
-    heights = (280 * (rows["value"] - low) / (high - low)).tolist()
-    return plots.sides(places, heights, [short(name) for name in rows["name"]], wide, fixed)
+
+    def pixels(x: pd.Series, y: pd.Series) -> tuple[list[float], list[float]]:
+        return (wide * (x - start) / (stop - start)).tolist(), (280 * (y - low) / (high - low)).tolist()
+
+    avoided = () if line is None else zip(*pixels(line["score"], line["value"]), strict=True)
+    names = [short(name) for name in rows["name"]]
+    return plots.sides(*pixels(across, rows["value"]), names, wide, fixed, avoided)

@@ -280,15 +280,17 @@ def signed(value: float) -> str:
 
 
 def sides(
-    across: Sequence[float], heights: Sequence[float], names: Sequence[str], wide: float, fixed: int | None = None
+    across: Sequence[float], heights: Sequence[float], names: Sequence[str], wide: float, fixed: int | None = None,
+    line: Iterable[tuple[float, float]] = (),
 ) -> list[str]:  # fmt: skip
     """Plotly's text position of every mark, at ``across`` and upwards in pixels of a drawing so wide.
 
     One name after another finds the first free side, or the least covered one; over an end counts as covered.
     fixed : So many of the first names always find a place; of the others, '' stands for one without a free side.
+    line : Places of a line that names avoid.
     """
     taken: list[Box] = [(x - REACH, y - REACH, x + REACH, y + REACH) for x, y in zip(across, heights, strict=True)]
-    taken += [(-1e6, -1e6, 0.0, 1e6), (wide, -1e6, 1e6, 1e6)]
+    taken += [(-1e6, -1e6, 0.0, 1e6), (wide, -1e6, 1e6, 1e6), *((x - 1, y - 1, x + 1, y + 1) for x, y in line)]
     found: list[str] = []
     for x, y, name in zip(across, heights, names, strict=True):
         boxes = {side: _box(x, y, LETTER * len(name), side) for side in SIDES}

@@ -268,9 +268,9 @@ def variance_answer(cache: QueryCache, view: View) -> list[Component | str]:
         return _not_measured(view)
     drift = int((whole.loc[whole["series"] == "ac", "value"] > 1).sum())
     first = float(frame["value"].iloc[0])
-    lead = f"Fingerprints of {frame['name'].iloc[0]} change {'more' if first > 1 else 'less'} with the source than "
     return [
-        f"{lead}with the prompt: ", html.Strong(f"{rate_text(first)} times"), " as much. The source counts for more in "
+        f"The source changes a fingerprint of {frame['name'].iloc[0]} ", html.Strong(f"{rate_text(first)} times"),
+        " as much as the prompt does (variance). It counts for more in "
         f"{int((frame['value'] > 1).sum())} of {plots.count(len(frame), 'reader')}, in {drift} where only the drift is "
         "read.",
     ]  # fmt: skip
@@ -597,14 +597,14 @@ def costs(cache: QueryCache, view: View, frame: pd.DataFrame) -> pieces.GridView
     apart = f", {guesses} of them guessing" if guesses else ""
     origin, machine = origin_column(frame), [tables.wrapped("hardware", "Machine", 108)] if len(machines) > 1 else []
     columns = [
-        tables.wrapped("name", "Reader", 346 - 92 * len(origin) - 108 * len(machine)),
+        tables.wrapped("name", "Reader", 336 - 92 * len(origin) - 108 * len(machine)),
         *origin,
         tables.number("accuracy", f"Accuracy, K = {view.k}", "rate", 128),
         tables.number("trainable_parameters", "Trained", "count", 104),
         tables.number("audit_parameters", "Run a response", "count", 122),
-        tables.number("fit_seconds", "Fit, s", "number", 74),
-        tables.number("latency_ms", "Latency, ms", "number", 94),
-        tables.number("peak_memory_gb", "Memory, GB", "number", 94),
+        tables.number("fit_seconds", "Fit, s", "hundredths", 84),
+        tables.number("latency_ms", "Latency, ms", "hundredths", 94),
+        tables.number("peak_memory_gb", "Memory, GB", "hundredths", 94),
         *machine,
     ]
     several = f"Times of different machines cannot be compared: {len(machines)} machines here"
