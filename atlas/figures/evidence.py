@@ -17,7 +17,7 @@ from atlas.figures.map import label_sides, map_figure, scaled
 from atlas.figures.plots import End, count
 from atlas.theme import READER_COLOURS, TOKENS, Mark, Plot, Theme, plain, translucent
 from backend.attribution.report_words import bound_sign, percent_text, probability_text, running_bounds, short_of
-from backend.inference.verdict import Rule
+from backend.inference.verdict import Rule, odds
 
 TICKS = (1, 2, 5, 10, 20, 50, 100, 200, 500, 1_000, 2_000, 5_000, 10_000, 20_000, 50_000, 100_000)
 SMALL, TOUCH = 0.7, 0.14  # of the landing map: its least scale against the large map's; rings that touch there
@@ -27,7 +27,7 @@ CLAIMS = {"tippett_true": ("true claims", "solid", "left"), "tippett_false": ("f
 DRIFT_KINDS = {"same": "same source (false alarms)", "sibling": "sibling of the family", "family": "another family"}
 BOUNDS = {"≥ ": "triangle-up", "≤ ": "triangle-down"}
 """Marks of ratios that end where the tests do."""
-BOUNDS_WORDS = "Triangles: at least (up) or at most (down) that, as far as the tests of so many traces reach."
+BOUNDS_WORDS = "Triangles: at least that, as far as the tests of so many traces reach."
 
 
 def evidence_curve(report: Mapping[str, Any], *, theme: Theme, level: float | None = None) -> go.Figure:
@@ -67,16 +67,16 @@ def evidence_curve(report: Mapping[str, Any], *, theme: Theme, level: float | No
         ratio = float(results["log10_ratio_others"])
         values.append(ratio)
         look = {"marker": plots.outlined(14, token["ink"], token["ground"], symbol="diamond")}
-        own = bound_sign(report) + number(ratio)
-        hover = f"<b>its family</b><br>log10 ratio {own} for {plain(results['subject'], 40)}<extra></extra>"
+        bound, subject = bound_sign(report), plain(results["subject"], 40)
+        hover = f"<b>its family</b><br>log10 ratio {bound}{number(ratio)} for {subject}<extra></extra>"
         data.append(plots.scatter("family", [n], [ratio], hovertemplate=hover, **look))
-        ends.append((ratio, f"<b>its family {own}</b>", token["ink"]))
+        ends.append((ratio, f"<b>its family: {_odds_words(ratio, bound)}</b>", token["ink"]))
     if running:
         last = float(running[-1]["log10_ratio_others"])
         kind = "calibrated" if results["calibrated"] else "plain sum"
-        stated = bounds[-1] + number(last)
-        floor = ",<br>the floor of the tests" * (bounds[-1] == "≤ ")
-        end = f"{kind} {stated}{floor}" if results["stated"] else "not validated here"
+        stated = "plain sum, " * (kind == "plain sum") + _odds_words(last, bounds[-1])
+        floor = ":<br>the tests reach no further" * bool(bounds[-1])
+        end = f"{stated}{floor}" if results["stated"] else "not validated here"
         supported = (results["verdict"], results["level"]) == ("SUPPORTS", "source")
         if kind == "calibrated" and last >= decided and not supported:  # the rule asks for more than the ratio
             short = short_of(report) or f"probability {percent_text(running[-1]['probability'])}"
@@ -103,8 +103,27 @@ def evidence_curve(report: Mapping[str, Any], *, theme: Theme, level: float | No
         ticktext=[f"{tick:,}" for tick in ticks], range=[-0.03 * reach, 1.03 * reach], showgrid=False,
         minor={"ticks": ""},
     )  # fmt: skip
-    y = plots.titled(f"log10 ratio,<br>{plain(results['subject'], 24)} : others", range=[low, high])
-    return plots.figure(theme, (80, 188, 28, 52), data, x, y, shapes=shapes, annotations=notes)
+    step = int(decided * max(1, math.ceil((high - low) / (6 * decided))))
+    levels = [level for level in range(-step * 9, step * 10, step) if low <= level <= high]
+    y = plots.titled(
+        "Likelihood ratio", range=[low, high], tickvals=levels, ticktext=[_odds_text(level) for level in levels]
+    )
+    return plots.figure(theme, (96, 188, 28, 52), data, x, y, shapes=shapes, annotations=notes)
+
+
+def _odds_text(level: int) -> str:
+    """Odds of a power of ten at an axis: '100 to 1', 'even', '1 to 10⁶'."""
+    times = f"{10 ** abs(level):,}" if abs(level) < 5 else f"10<sup>{abs(level)}</sup>"
+    return f"{times} to 1" if level > 0 else f"1 to {times}" if level else "even"
+
+
+def _odds_words(ratio: float, bound: str) -> str:
+    """A log10 ratio in words: 'about 320 to 1 for', 'at least 950 to 1 against'."""
+    words = odds(abs(ratio))
+    if words == "1 to 1":
+        return "even"
+    about = "" if "more" in words else "at least " if bound else "about "
+    return f"{about}{words} {'for' if ratio > 0 else 'against'}"
 
 
 def _text_line(name: str, x: Sequence[Any], y: Sequence[Any], words: Sequence[str], **more: Any) -> Plot:

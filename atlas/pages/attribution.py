@@ -17,7 +17,7 @@ from atlas import drawing, shell
 from atlas.data import VIEW_NAMES, QueryCache, questions
 from atlas.drawing import FigureView
 from atlas.figures import attribution as figures
-from atlas.figures import tables
+from atlas.figures import plots, tables
 from atlas.figures.plots import Line, figure_text, rate_text
 from atlas.pages import pieces
 from atlas.pages.compare.readers import measured, names_of, percent
@@ -283,19 +283,23 @@ def _budget(cache: QueryCache, view: View) -> FigureView:
         f"{before} on {domain} by {cache.reader_words(reader)}; {how}{pieces.bands_note(frame)}. n = {int(singles):,} "
         f"groups a seed at K = {int(parts[0]['k'].min())}{here}."
         + (f" Dashed and hollow: published{kind}, not measured here." if "published" in drawn else ""),
-        _grey_lines(cache, view, behind, rivals),
+        *_grey_lines(cache, view, behind, rivals),
     ]
     return FigureView(figure, sentence)
 
 
-def _grey_lines(cache: QueryCache, view: View, behind: pd.DataFrame, lines: Sequence[Line]) -> str:
-    """Lines without a name at their end and their values at K, the best first, as a sentence; '' without any."""
+def _grey_lines(cache: QueryCache, view: View, behind: pd.DataFrame, lines: Sequence[Line]) -> list[Component | str]:
+    """Lines without a name at their end and their values at K, the best first; for slides, the range of these."""
     grey = [line.key for line in lines if not line.named]
     here = behind[behind["k"].eq(view.k) & behind["reader"].isin(grey)]
     here = here.sort_values("value", ascending=view.metric in ("nll", "ece"), kind="stable")
     names = names_of(cache, [cache.attribution_reader(view), *grey])
     values = [f"{names[reader]} {figure_text(value)}" for reader, value in tables.rows(here, "reader", "value")]
-    return f" In grey, without a name there: {'; '.join(values)}." if values else ""
+    if not values:
+        return []
+    ends = " to ".join(dict.fromkeys(figure_text(value) for value in sorted(here["value"].iloc[[0, -1]])))
+    slide = f" Grey, without a name: {plots.count(len(values), 'more reader')}, {ends} at K = {view.k}."
+    return [f" In grey, without a name there: {'; '.join(values)}.", html.Span(slide, className="slide-only")]
 
 
 def _clear_from(view: View, own: pd.DataFrame) -> str:

@@ -572,10 +572,13 @@ def _case(cache: QueryCache, view: View, report: Mapping[str, Any]) -> list[Comp
     ]
     if not report["results"]["stated"]:  # a curve would look like an answer
         return case
+    results = report["results"]
     bounded = f" {BOUNDS_WORDS}" if any(running_bounds(report)) else ""
+    mixed = len({row["leader"] == results["subject"] for row in results["running"]}) > 1
+    hollow = " (hollow where another source leads)" if mixed else ""
     caption = (
-        f"Evidence for {report['results']['subject']} after every trace (hollow where another source leads); the band "
-        f"holds 90 % of random orders.{bounded} n = {report['results']['traces']:,} traces. {line_words(report)}"
+        f"Evidence for {results['subject']} after every trace{hollow}; the band holds 90 % of random orders.{bounded} "
+        f"n = {results['traces']:,} traces. {line_words(report)}"
     )
     curve = _still(evidence_curve(report, theme=view.theme), 236)
     drawn = html.Div(curve, role="img", className="plate-drawing", **shell.aria(label="Evidence after every trace"))

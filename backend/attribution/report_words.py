@@ -300,7 +300,8 @@ def line_words(report: Report) -> str:
             close = len(results.get("siblings") or ()) > 1
             why = ", as close siblings weigh more than the average of the others" if close else ""
             return f"{line}. {named}{why}; {least} is needed, so its family is named."
-    return f"{line}, beside a probability of {least} where it SUPPORTS."
+    beside = f", beside a probability of {least} where it SUPPORTS" if results["verdict"] != "AGAINST" else ""
+    return f"{line}{beside}."
 
 
 def short_of(report: Report) -> str:

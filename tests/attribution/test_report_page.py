@@ -216,6 +216,8 @@ def test_a_line_that_a_source_passes_says_why_its_family_is_named() -> None:
     assert line_words(report) == usual
     results |= {"level": "source", "running": [{"traces": 40, "log10_ratio_others": 2.4, "probability": 0.96}]}
     assert line_words(report) == usual
+    results["verdict"] = "AGAINST"
+    assert line_words(report) == "Dashed: 100 to 1, the ratio that the rule asks for."
 
 
 def test_the_first_sheet_says_how_often_such_an_answer_was_right() -> None:

@@ -504,6 +504,8 @@ def _sentence(cache: QueryCache, view: View, points: pd.DataFrame) -> list[Compo
     each = f"over {responses} responses" if responses else "over its responses"
     outlined = _outlined(cache, view, points)
     named = " Names stand where there is room." if view.dim == 2 and not outlined else ""
+    trust = _trust(cache, view)
+    kept = [" ", *trust[:2], "are kept by this drawing."] if len(trust) > 1 else []  # the page has it below the map
     return [
         count,
         f" as seen by {cache.proxy_name(reader) if reader == view.reader else cache.reader_words(reader)}. "
@@ -511,6 +513,7 @@ def _sentence(cache: QueryCache, view: View, points: pd.DataFrame) -> list[Compo
         shell.term("signature", SIGNATURE_HELP),
         f" {each}; near points write alike.{outlined}",
         html.Span(named, className="room"),
+        html.Span(kept, className="slide-only"),
     ]
 
 

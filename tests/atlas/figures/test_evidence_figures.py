@@ -35,6 +35,7 @@ from backend.enrolment.validation_lookup import sentence
 from backend.errors import AtlasError
 from backend.inference.domain_shift import UNCHECKED, Traffic
 from backend.inference.drift import drift_test
+from backend.inference.verdict import odds
 from backend.intake import Columns, Layout, Problem, trace_hash
 from backend.methods.ensemble import Head
 from backend.methods.probe import LinearProbe
@@ -124,7 +125,9 @@ def test_the_curve_draws_arrival_order_spread_rule_and_stop(report: dict[str, An
     assert band.y[half - 1] == line.y[-1] == report["results"]["log10_ratio_others"] == 2.5
     assert [shape.y0 for shape in figure.layout.shapes if shape.y0 == shape.y1] == [0, 2.0, -2.0]
     assert [shape.x0 for shape in figure.layout.shapes if shape.x0 == shape.x1] == [6]
-    assert "enough after 6 traces" in texts(figure) and "<b>calibrated ≥ +2.50</b>" in texts(figure)
+    end = "<b>at least 320 to 1 for:<br>the tests reach no further</b>"
+    assert "enough after 6 traces" in texts(figure) and end in texts(figure)
+    assert list(figure.layout.yaxis.ticktext) == ["1 to 100", "even", "100 to 1"]
     assert figure.layout.xaxis.tickvals[-1] == 12
     levels = [{"error_rate": 0.01, "enough_after": 9}, {"error_rate": 0.05, "enough_after": 6}]
     results = report["results"] | {"stop": report["results"]["stop"] | {"levels": levels}}
@@ -373,14 +376,15 @@ def test_facts_about_a_family_state_the_family_first(enrolment: Enrolment) -> No
     labels = [
         note.text for note in evidence.evidence_curve({**alone, "results": results}, theme="light").layout.annotations
     ]
-    end = f"≥ {last['log10_ratio_others']:+.2f},<br>probability {percent_text(last['probability'])}"
+    ratio = f"at least {odds(last['log10_ratio_others'])} for"
+    end = f"{ratio},<br>probability {percent_text(last['probability'])}"
     assert f"<b>{end}</b>" in labels
     labels = [note.text for note in evidence.evidence_curve(alone, theme="light").layout.annotations]
-    assert f"<b>calibrated ≥ {last['log10_ratio_others']:+.2f}</b>" in labels
+    assert f"<b>{ratio}:<br>the tests reach no further</b>" in labels
     within = last | {"probability": 0.25, "log10_ratio_others": 0.0}  # among four sources
     results = {**alone["results"], "running": [*alone["results"]["running"][:-1], within]}
     below = evidence.evidence_curve({**alone, "results": results}, theme="light")
-    assert "<b>calibrated +0.00</b>" in texts(below)
+    assert "<b>even</b>" in texts(below)
     assert found["Kind of traffic"][1].endswith(
         "; more than 99.9 % of enrolled groups are at least as unusual (5 % or less would be called another kind)"
     )
