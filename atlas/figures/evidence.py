@@ -103,11 +103,11 @@ def evidence_curve(report: Mapping[str, Any], *, theme: Theme, level: float | No
         ticktext=[f"{tick:,}" for tick in ticks], range=[-0.03 * reach, 1.03 * reach], showgrid=False,
         minor={"ticks": ""},
     )  # fmt: skip
-    step = int(decided * max(1, math.ceil((high - low) / (6 * decided))))
+    step = math.ceil(max(decided, (high - low) / 6))
     levels = [level for level in range(-step * 9, step * 10, step) if low <= level <= high]
-    y = plots.titled(
-        "Likelihood ratio", range=[low, high], tickvals=levels, ticktext=[_odds_text(level) for level in levels]
-    )
+    worded: Plot = {"tickvals": levels, "ticktext": [_odds_text(level) for level in levels]}
+    title = "Likelihood ratio" if results["stated"] else "log10 ratio, not validated"
+    y = plots.titled(title, range=[low, high], **(worded if results["stated"] else {}))
     return plots.figure(theme, (96, 188, 28, 52), data, x, y, shapes=shapes, annotations=notes)
 
 

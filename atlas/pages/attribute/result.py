@@ -236,7 +236,7 @@ def result(report: Report, cache: QueryCache, view: View) -> Component:
     apart = f" {APART}" if results["calibrated"] else ""
     others = "candidates" if "candidates" in report["reference"] else "enrolled sources"
     grows: list[Component | str] = [
-        shell.term("log10 ratio", verdict.RATIO_HELP),
+        shell.term("Likelihood ratio" if results["stated"] else "log10 ratio", verdict.RATIO_HELP),
         f" of {results['subject']} against the other {others}, {calibrated}: the line adds the traces up in "
         "the order of the file (hollow where another source leads), the band holds 90 % of "
         f"{results['spread']['orders']} random orders.{lines} {many}.",
