@@ -5,6 +5,7 @@
   const NARROW = 560, LINE = 18, LETTER = 6.4, EDGE = 16;
   const SMALL = 10;  // pixels of a family's name on a slide, which is enlarged
   const MANY = 64;  // rows and columns of a matrix whose cells nobody tells apart on a narrow screen: it stays square
+  const LOW = 340;  // pixels of a slide's figure in which labels of line ends would run into each other
   const SHORT = 8;  // letters of a label that finds room inside the drawing
   const PANEL = 176, APART = 68;  // pixels of a panel below another one, and of the space for its head and its axis
 
@@ -261,11 +262,31 @@
     return { data: own, layout, taller: Math.round(drawing + margin.t + margin.b - height) };
   }
 
+  // A low slide: labels of line ends get one line each, with the number at their end, and are moved apart in its pixels.
+  function endsApart(wide, height) {
+    const layout = structuredClone(wide), { margin, yaxis: { range: [low, high] } } = layout;
+    const notes = layout.annotations.filter((note) => atEnd(note) && note.name !== "head").sort((a, b) => a.y - b.y);
+    const pitch = (LINE - 2) * (high - low) / (height - margin.t - margin.b), most = Math.floor((margin.r - 24) / LETTER);
+    const before = notes.map((note) => note.y);
+    notes.forEach((note, i) => {
+      const words = note.text.replace(/<br>/g, " ").split(" "), number = words.pop(), all = words.length;
+      while (words.length > 1 && [...words, "…", number].join(" ").length > most) words.pop();
+      note.text = [...words, ...(words.length < all ? ["…"] : []), number].join(" ");
+      if (i) note.y = Math.max(note.y, notes[i - 1].y + pitch);
+    });
+    for (let i = notes.length - 1, top = high; i >= 0; i--) top = (notes[i].y = Math.min(notes[i].y, top - pitch));
+    for (const line of layout.shapes.filter((shape) => shape.name === "leader")) line.y1 = notes[before.indexOf(line.y1)].y;
+    return layout;
+  }
+
   // The same figure as its place asks for it.
   function placed(plot, { data, layout, ...rest }) {
     plot.atlasWide = { data, layout, ...rest };
     plot.atlasWidth = plot.clientWidth;
     const body = plot.closest(".figure-body[style*=height]"), width = plot.clientWidth;
+    const low = presented() && width >= NARROW && plot.clientHeight < LOW && ((layout && layout.shapes) || []).some((shape) => shape.name === "leader");
+    plot.atlasLow = low;
+    if (low) return { data, layout: endsApart(layout, plot.clientHeight), ...rest };
     if (body && body.atlasHeight) { body.style.height = body.atlasHeight; body.atlasHeight = ""; }
     if (!width || width >= NARROW || !layout || !layout.margin || layout.scene || !layout.xaxis || plot.closest("#map")) {
       return plot.atlasWide;
@@ -285,8 +306,8 @@
       return react(plot, placed(plot, Array.isArray(data) ? { data, layout, config } : data));
     };
     Plotly.Plots.resize = (plot) => {
-      const now = plot.clientWidth, narrow = Math.min(now, plot.atlasWidth) < NARROW;
-      if (!plot.atlasWide || !now || now === plot.atlasWidth || !narrow) return resize(plot);
+      const now = plot.clientWidth, again = Math.min(now, plot.atlasWidth) < NARROW || plot.atlasLow || presented();
+      if (!plot.atlasWide || !now || now === plot.atlasWidth || !again) return resize(plot);
       return Plotly.react(plot, plot.atlasWide).then(() => resize(plot));
     };
     Plotly.atlas = true;

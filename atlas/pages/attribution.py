@@ -298,7 +298,7 @@ def _grey_lines(cache: QueryCache, view: View, behind: pd.DataFrame, lines: Sequ
     if not values:
         return []
     ends = " to ".join(dict.fromkeys(figure_text(value) for value in sorted(here["value"].iloc[[0, -1]])))
-    slide = f" Grey, without a name: {plots.count(len(values), 'more reader')}, {ends} at K = {view.k}."
+    slide = f" · Grey, without a name: {plots.count(len(values), 'more reader')}, {ends} at K = {view.k}."
     return [f" In grey, without a name there: {'; '.join(values)}.", html.Span(slide, className="slide-only")]
 
 
