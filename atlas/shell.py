@@ -38,7 +38,7 @@ NUMBER_COLUMNS: Mapping[str, str] = {
     "p": "params.value == null ? '–' : params.value < 0.001 ? '< .001' : params.value >= 0.9995 ? '> .999'"
     " : d3.format('.3f')(params.value).replace(/^0/, '')",
     "percent": "params.value == null ? '–' : d3.format('.0%')(params.value).replace('%', ' %')",
-    "signed": "params.value == null ? '–' : d3.format('+.3f')(params.value).replace('0.', '.')",
+    "signed": "params.value == null ? '–' : d3.format('+.3f')(params.value).replace(/^(.)0/, '$1')",
     "hundredths": "params.value == null ? '–' : d3.format(',.2f')(params.value)",
     "count": "params.value == null ? '–' : d3.format(',')(params.value)",
 }
