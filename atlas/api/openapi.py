@@ -188,7 +188,7 @@ def _answers() -> dict[str, Schema]:
                 "name reader proxy view sources:text* families:text* sha256 facts:any accuracy:number? brings:brings",
                 brings=_object(
                     "calibrated:flag unknown:flag budgets:count* stop_levels:number* validated:flag named:text "
-                    "power:any"
+                    "power:any prompts_needed:count?"
                 ),
             ),
         ),

@@ -37,6 +37,7 @@ from backend.enrolment.validation_lookup import (
     expected_power,
     matched_validation,
     passing_of,
+    prompts_needed,
     validation_of,
 )
 from backend.errors import AtlasError
@@ -117,6 +118,7 @@ class EnrolmentCapabilities:
     validated: bool  # whether the realised error rates of just these statistics are known
     named: str  # how often it names the right source with :data:`USUAL` traces, in a sentence; '' without a validation
     power: Mapping[str, Any] | None  # of a comparison of as many on the same prompts
+    prompts_needed: int | None  # so many at least support a claim in a comparison with a reference; None: none tested
 
 
 def capabilities_of(enrolment: Enrolment) -> EnrolmentCapabilities:
@@ -137,6 +139,7 @@ def capabilities_of(enrolment: Enrolment) -> EnrolmentCapabilities:
         validated=not rows.empty,
         named=named,
         power=expected_power(enrolment, USUAL, paired=True),
+        prompts_needed=prompts_needed(enrolment, paired=True),
     )
 
 

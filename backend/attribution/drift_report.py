@@ -21,7 +21,7 @@ from backend.attribution.report import digest
 from backend.attribution.report_words import TESTED
 from backend.attribution.settings import Report, Settings, of_windows, words_of_files
 from backend.enrolment.enrolment import WHOLE, Enrolment
-from backend.enrolment.validation_lookup import expected_power, validation_of
+from backend.enrolment.validation_lookup import expected_power, prompts_needed, validation_of
 from backend.errors import AtlasError, StoppedError
 from backend.inference import drift
 from backend.inference.drift import FEWEST_PAIRED, DriftTest, Method, so_far
@@ -353,19 +353,13 @@ def worth_of(test: Mapping[str, Any], enrolment: Enrolment, window: Window) -> d
     Returns the power, the log10 ratios of an unchanged source against others, the fewest validated prompts with which
     no difference would speak for it, and the validation's rows. Ratios and prompts need the enrolled kind of prompts.
     """
-    rows, like = validation_of(enrolment), window.report["results"]["traffic"]["kind"] == "like"
+    like = window.report["results"]["traffic"]["kind"] == "like"
     power = expected_power(enrolment, min(test["before"], test["after"]), test["paired"])
 
-    def speaks(k: int) -> bool:
-        ratios = drift.outcome_ratios({"p_value": 1.0}, expected_power(enrolment, k, test["paired"]))
-        return bool(ratios) and min(ratios.values()) >= drift.SUPPORTING
-
-    tested = rows["part"].eq("drift") & rows["statistic"].eq(_statistic(test))
-    budgets = sorted(map(int, rows.loc[tested, "k"].unique())) if like else []
     return {
         "power": power,
         "log10_ratios": drift.outcome_ratios(test, power) if like else {},
-        "prompts_needed": next(filter(speaks, budgets), None),
+        "prompts_needed": prompts_needed(enrolment, test["paired"]) if like else None,
         "validation": _validation_rows(enrolment),
     }
 

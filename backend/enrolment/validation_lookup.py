@@ -15,6 +15,7 @@ import numpy.typing as npt
 import pandas as pd
 
 from backend.enrolment.enrolment import Enrolment
+from backend.inference import drift
 from backend.inference.sequential_stop import StopRule
 from backend.inference.validation import NUMBERS, SPACE, TEXTS, VERDICTS
 from backend.inference.verdict import NOT_KNOWN, Passing
@@ -336,3 +337,16 @@ def expected_power(enrolment: Enrolment, window: int, paired: bool = False) -> d
     shares = rows[rows["k"] == tested].set_index("scenario")["value"]
     found = {kind: float(shares[kind]) if kind in shares.index else None for kind in ("same", "sibling", "family")}
     return {"window": int(tested), "level": float(rows["level"].iloc[0]), **found}
+
+
+def prompts_needed(enrolment: Enrolment, paired: bool) -> int | None:
+    """The fewest validated prompts with which no difference speaks for an unchanged source; None without any."""
+    rows = validation_of(enrolment)
+    name = SERVED["drift"] + ("-paired" if paired else "")
+
+    def speaks(k: int) -> bool:
+        ratios = drift.outcome_ratios({"p_value": 1.0}, expected_power(enrolment, k, paired))
+        return bool(ratios) and min(ratios.values()) >= drift.SUPPORTING
+
+    tested = rows["part"].eq("drift") & rows["statistic"].eq(name)
+    return next(filter(speaks, sorted(map(int, rows.loc[tested, "k"].unique()))), None)

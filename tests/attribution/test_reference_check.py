@@ -298,3 +298,17 @@ def test_of_a_prompt_that_was_answered_twice_the_first_answer_counts(folder: Pat
     _, answer = check(folder, "twice.jsonl", "--reference", "plain.jsonl")
     assert (answer["prompts"], answer["p_value"]) == (12, 1.0)
     assert "Of the 24 traces of twice.jsonl 12 were compared" in answer["notes"][0]
+
+
+@pytest.mark.parametrize(
+    ("needed", "said"),
+    [
+        (None, "can say AGAINST, but not SUPPORTS"),
+        (50, "With fewer than 50 this can say AGAINST, but not SUPPORTS."),
+        (12, "enough"),
+    ],
+)
+def test_how_far_the_prompts_in_common_reach_is_said_before_the_run(needed: int | None, said: str) -> None:
+    prompts = [f"prompt {i}" for i in range(12)]
+    words, enough = comparison_answers.to_compare_words(prompts, prompts, needed)
+    assert enough and words.startswith("12 of 12 prompts in common") and said in words

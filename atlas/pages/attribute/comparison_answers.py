@@ -34,7 +34,7 @@ from backend.attribution.drift_report import (
     size_words,
 )
 from backend.attribution.drift_report import headline as windows_headline
-from backend.attribution.reference_check import AGAINST, MEANINGS, headline, odds_of, rule_words
+from backend.attribution.reference_check import AGAINST, MEANINGS, SUPPORTS, headline, odds_of, rule_words
 from backend.attribution.report_words import date_words, keep_together
 from backend.errors import AtlasError, ChangedResultError
 from backend.inference.drift import ALIKE, DIFFERENT, FEWEST_PAIRED, NOT_LIKE, named, p_text_of
@@ -258,13 +258,23 @@ def in_common_words(before: Sequence[str], after: Sequence[str]) -> str:
     return f"{many}{why}: whole windows are compared, and other questions can look like another model."
 
 
-def to_compare_words(traces: Sequence[str], reference: Sequence[str]) -> tuple[str, bool]:
-    """How many prompts traces and a reference share, what follows, and whether they are enough to compare."""
+def to_compare_words(traces: Sequence[str], reference: Sequence[str], needed: int | None) -> tuple[str, bool]:
+    """How many prompts traces and a reference share, what follows, and whether they are enough to compare.
+
+    needed : so many prompts at least can support a claim; None where no tested number can.
+    """
     first, second = ({*prompts} - {""} for prompts in (traces, reference))
     both, rest = len(first & second), len(first - second)
     many = f"{both:,} of {len(first):,} prompts in common"
     if both >= FEWEST_PAIRED:
-        return f"{many}{f'; the other {rest:,} are left out' if rest else ', all are compared'}.", True
+        compared = f"; the other {rest:,} are left out" if rest else ", all are compared"
+        if needed is None:
+            reach = f"This can say {AGAINST}, but not {SUPPORTS}: no tested number of prompts is enough for that."
+        elif both < needed:
+            reach = f"With fewer than {needed:,} this can say {AGAINST}, but not {SUPPORTS}."
+        else:
+            reach = f"They are enough for {SUPPORTS} where they are of the enrolled kind."
+        return f"{many}{compared}. {reach}", True
     if not first:
         return "The traces name no prompts: choose the column that holds them.", False
     how = "Press Prompts to ask (JSONL) below, ask them at an endpoint that you trust, and drop its answers."

@@ -191,7 +191,10 @@ def page(part: Part) -> Component:
         allowDeselect=False, placeholder="Looking for ecosystems …",
     )  # fmt: skip
     run = html.Div(
-        [shell.labelled("Compared by", f"{prefix}-ecosystem", ecosystem), go] if part.compares else go, className="row"
+        [shell.labelled("Compared by", f"{prefix}-ecosystem", ecosystem), go, sections.hint(None, id=f"{prefix}-why")]
+        if part.compares
+        else go,
+        className="row",
     )
     judge = [html.P(id=f"{prefix}-judge", className="hint", role="status")] if part.compares else []
     progress = sections.progress(prefix, message={"role": "status"} if part.compares else None)
@@ -476,19 +479,29 @@ def _run(app: Dash, part: Part) -> None:
     def missing(given: Sequence[Stored]) -> bool:
         return any(file and file["unread"] for file in given) or not all(given[: part.needed])
 
+    def lacking(given: Sequence[Stored]) -> Text:
+        titles = [words[0].partition(":")[0] for words in part.files.values()]
+        for title, file, number in zip(titles, given, range(len(titles)), strict=True):
+            if file and file["unread"]:
+                return f"{title}: choose its columns above, or drop another file."
+            if not file and number < part.needed:
+                return f"{title}: no file yet."
+        return None
+
     @sections.callback(
         app,
-        f"{prefix}-go.disabled {prefix}-go.title {prefix}-go-now.hidden",
+        f"{prefix}-go.disabled {prefix}-why.children {prefix}-go-now.hidden",
         f"{prefix}-ecosystem.value {prefix}-jobs.data {prefix}-few.data {files}",
         prevent=False,
     )
     def may_go(ecosystem: Text, jobs: list[str] | None, few: Text, *given: Stored) -> tuple[bool, Text, bool]:
         not_yet = missing(given) or not ecosystem or bool(jobs) or bool(few)
-        return not_yet, few, not_yet
+        return not_yet, None if jobs else few or lacking(given), not_yet
 
-    @sections.callback(app, f"{prefix}-common.children {prefix}-few.data", files)
-    def common(*given: Stored) -> Any:
-        if missing(given) or not all(given[:2]):
+    @sections.callback(app, f"{prefix}-common.children {prefix}-few.data", f"{prefix}-ecosystem.value {files}")
+    def common(ecosystem: Text, *given: Stored) -> Any:
+        one = question.ecosystem(ecosystem)
+        if one is None or missing(given) or not all(given[:2]):
             return None, None
         service, session = visitor.service(), visitor.session()
         try:
@@ -501,7 +514,7 @@ def _run(app: Dash, part: Part) -> None:
             return None, None
         if part is WINDOWS:
             return in_common_words(first, second), None
-        words, enough = to_compare_words(first, second)
+        words, enough = to_compare_words(first, second, service.brings(one.name).prompts_needed)
         return (words, None) if enough else (html.Span(words, className="flag"), words)
 
     @sections.callback(

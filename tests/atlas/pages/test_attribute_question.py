@@ -200,7 +200,7 @@ def test_choices_say_what_is_enrolled_and_who_reads() -> None:
 @pytest.mark.usefixtures("served")
 def test_what_a_tuned_encoder_reads_is_said() -> None:
     encoder = replace(BEST, reader="encoder-lengths/mini/r")
-    told = question.describe(encoder, EnrolmentCapabilities(False, False, (), (), False, "", {}))
+    told = question.describe(encoder, EnrolmentCapabilities(False, False, (), (), False, "", {}, None))
     assert told.startswith("mini, fine-tuned, embeds responses alone; 3 sources")
     (label,) = (one["label"] for one in question.ecosystem_options([encoder]))
     assert label.endswith("Fine-tuned encoder, every length")
