@@ -41,7 +41,8 @@ MEANINGS = {
     "below). Whose they are is not said.",
     SUPPORTS: "No difference was seen, and by the ecosystem's validation the same model gives such an outcome at "
     f"least {10**drift.SUPPORTING:g} times as often as a sibling or another family does.",
-    INCONCLUSIVE: "No difference was seen, but a sibling may give such an outcome too, or how often was not measured.",
+    INCONCLUSIVE: "No difference was seen, but a sibling may give such an outcome too, or how often was not measured. "
+    "Of answers that are the same letter for letter, one file may be a copy of the other.",
 }
 """What the answers mean in a comparison with a reference."""
 SAME = "the same model"  # nobody compares before and after
@@ -92,7 +93,11 @@ def reference_answer(
         "expected": drift.expected(worth["power"], paired=True),
         "prompts": len(first),
         "identical": identical,
-        "notes": [*_unused(windows[:2], len(rows[0])), *([] if traffic == "like" else [drift.NOT_LIKE]), SAME_SETTINGS],
+        "notes": [
+            *_unused(windows[:2], len(rows[0])),
+            *([] if traffic == "like" else [drift.NOT_LIKE]),
+            *([SAME_SETTINGS] if verdict == AGAINST else []),  # what it names makes answers differ, never like
+        ],
         **test,
         "level": drift.LEVEL,
         **worth,
@@ -205,17 +210,22 @@ def headline(test: Mapping[str, Any]) -> str:
     traces, reference, *_ = map(drift.named, test["windows"])
     who, ratios, against = test["claimed"] or reference, test["log10_ratios"].values(), test["verdict"] == AGAINST
     text = f"{traces} differs from {who}" if against else f"{traces} answers as {who} does"
-    same = test.get("identical")  # an older answer has none
-    if same is not None and is_copied(same, test["prompts"]) and not against:
-        return (
-            f"{same} of {test['prompts']} answers are the same letter for letter: {traces} may be a copy of {reference}"
-        )
+    if (copied := copied_words(test)) is not None:
+        return f"{copied}: {traces} may be a copy of {reference}"
     agree = ratios and all((ratio < 0) == against for ratio in ratios)
     if test["verdict"] == INCONCLUSIVE:
         return f"{text}, but so may a sibling"
     if not agree:
         return text
     return f"{text}: {_odds_text(min(ratios, key=abs))} {'against' if against else 'for'} {SAME}"
+
+
+def copied_words(test: Mapping[str, Any]) -> str | None:
+    """How many answers are the same letter for letter, where one file may be a copy of the other; else None."""
+    same = test.get("identical")  # an older answer has none
+    if same is None or test["verdict"] == AGAINST or not is_copied(same, test["prompts"]):
+        return None
+    return f"{same:,} of {test['prompts']:,} answers are the same letter for letter"
 
 
 def rule_words(test: Mapping[str, Any]) -> str:
@@ -225,7 +235,10 @@ def rule_words(test: Mapping[str, Any]) -> str:
     if verdict == INCONCLUSIVE:
         ratios = test["log10_ratios"].values()
         found = f"it is {10 ** min(ratios):.2g} to 1" if ratios else "that was not measured in such a case"
-        return f"SUPPORTS needs {supports}; here {found}."
+        needs = f"SUPPORTS needs {supports}; here {found}."
+        if (copied := copied_words(test)) is None:
+            return needs
+        return f"Two reasons against SUPPORTS: (1) {copied}. (2) {needs}"
     needs = f"p of {level} or below" if verdict == AGAINST else supports
     return f"A weaker rule than elsewhere: here {verdict} needs {needs}. In One set of traces it needs {least:g} to 1."
 

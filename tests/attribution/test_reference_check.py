@@ -202,6 +202,8 @@ def test_the_headline_states_the_weakest_odds_where_all_speak_its_way() -> None:
     copied = headline(supports | {"identical": 39, "prompts": 40})
     assert copied == "39 of 40 answers are the same letter for letter: t.jsonl may be a copy of r.jsonl"
     assert headline(supports | {"identical": 3, "prompts": 40}).startswith("t.jsonl answers as X does")
+    twice = rule_words(supports | {"verdict": "INCONCLUSIVE", "identical": 39, "prompts": 40})
+    assert twice.startswith("Two reasons against SUPPORTS: (1) 39 of 40 answers are") and "(2) SUPPORTS needs" in twice
 
 
 @pytest.mark.parametrize(("sibling", "status", "verdict"), [(1.0, 0, "SUPPORTS"), (0.75, 3, "INCONCLUSIVE")])
