@@ -277,10 +277,10 @@ def _sheets(cache: QueryCache, view: View) -> list[Component]:
         drawn |= {name: _ringed(cache, views[name], name, one, case) for name, one in drawn.items() if one}
     builds = builds_of(cache, {name: one for name, one in views.items() if drawn[name] is not None})
     foot = ["Provenance Atlas", f"generation {cache.generation().name}", _today()]
+    compared = [_compared(foot, name) for name in names if name in COMPARED]
     if case is not None:
         foot.append(f"report {case['sha256'][:16]}")
     sheets = [] if case is None else [_sheet(foot, _case(cache, view, case), CASE)]
-    compared = [_compared(foot, name) for name in names if name in COMPARED]
     if case is None and set(names) <= set(COMPARED):
         return compared
     cover = _cover(cache, foot, view, names, case, judge)
@@ -589,7 +589,7 @@ def _compared(foot: list[str], name: str) -> Component:
     """The visitor's newest comparison of a kind, or where to make one."""
     answers.refuse()  # It belongs to one visitor.
     if test := visitor.newest_comparison(name):
-        return _sheet(foot, comparison_answers.sheet(test), "case sheet-compared")
+        return _sheet([*foot, f"result {test['sha256'][:16]}"], comparison_answers.sheet(test), "case sheet-compared")
     way = [("Compare your own files, or open a sample", f"/attribute?mode={MODES[name]}")]
     absent = shell.empty("Nothing has been compared in this session yet", HELD, way)
     return _sheet(foot, [html.H2(COMPARED[name], className="brief-title"), absent], f"{CASE} sheet-absent")

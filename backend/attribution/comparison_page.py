@@ -18,6 +18,7 @@ from backend.inference.drift import ALIKE, DIFFERENT, LEVEL, level_text, named, 
 
 COLOURS = {DIFFERENT: "#B24242", AGAINST: "#B24242", SUPPORTS: "#2A8B54"}
 UNDECIDED = "#55606C"
+OPEN = "#8F5F00"  # a difference whose cause cannot be told
 SIGNATURES = ("Compared by (name, date, signature)", "Reviewed by (name, date, signature)")
 EXACT = f"The same model asked twice is called different in {100 * LEVEL:g} % at most, by design. "  # on equal prompts
 HASHED = "of its content, time of the run included: every run has its own"  # what a result's hash is of
@@ -40,13 +41,14 @@ def write_comparison(test: Mapping[str, Any]) -> str:
     )
     environment.filters["date"] = date_words
     reference = "rivals" in test
+    half = not reference and drift_report.headline(test) != ""
     labels = ("Traces", "Reference") if reference else ("First window", "Second window")
     return environment.get_template("comparison.html").render(
         test={"rivals": [], **test},
         data=htmlsafe_json_dumps(test, allow_nan=False),
         title="Claim against reference" if reference else "Two windows of one endpoint",
         question=question_of(test),
-        colour=COLOURS.get(test["verdict"], UNDECIDED),
+        colour=OPEN if half else COLOURS.get(test["verdict"], UNDECIDED),
         names=[named(window) for window in test["windows"]],
         labels=[*labels, *["Rival"] * (len(test["windows"]) - 2)],
         numbers=numbers_of(test),
@@ -57,9 +59,10 @@ def write_comparison(test: Mapping[str, Any]) -> str:
         meanings=MEANINGS if reference else RULES,
         expected=(EXACT if test["paired"] else "") + expected_words(test),
         headline=headline(test) if reference else drift_report.headline(test),
-        half=not reference and drift_report.headline(test) != "",
+        half=half,
         rule=rule_words(test) if reference else "",
         further=drift_report.further_step(test),
+        columns=drift_report.columns_words(test),
     )
 
 
@@ -76,7 +79,8 @@ def numbers_of(test: Mapping[str, Any]) -> list[tuple[str, str, str]]:
     both = test.get("prompts_in_both")
     shared = "to the same prompts, side by side"
     if not test["paired"]:
-        shared = f"to prompts of which {'not all' if both is None else f'{both:,}'} are the same"
+        many = {None: "not every prompt is", 0: "no prompt is"}.get(both, f"{both} of the prompts are")
+        shared = f"{many} in both windows"
     numbers = [
         ("p value", p_text_of(test), p_scale(test)),
         (

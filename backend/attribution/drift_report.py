@@ -26,6 +26,7 @@ from backend.errors import AtlasError, StoppedError
 from backend.inference import drift
 from backend.inference.drift import FEWEST_PAIRED, DriftTest, Method, so_far
 from backend.inference.validation import SPACE
+from backend.intake.layout import RECOGNISED
 from backend.protocol import CLEAN
 
 Floating = npt.NDArray[np.floating]
@@ -281,9 +282,18 @@ def _rounded(distance: float) -> str:
 
 def headline(test: Mapping[str, Any]) -> str:
     """What a difference of two windows leaves open, in a line to show; '' where nothing."""
-    if test["verdict"] != drift.DIFFERENT or test.get("prompts_in_both") != 0:
+    both, smaller = test.get("prompts_in_both"), min(test["before"], test["after"])
+    if test["verdict"] != drift.DIFFERENT or test["paired"] or both is None or both >= smaller:
         return ""
-    return "But no prompt is the same: the model or the questions changed, this cannot say which"
+    same = "not every prompt is once in both windows" if both else "no prompt is the same"
+    return f"But {same}: the model or the questions changed, this cannot say which"
+
+
+def columns_words(test: Mapping[str, Any]) -> str:
+    """How a command states columns and encodings that differ from file to file; '' where it states none so."""
+    if RECOGNISED not in shlex.split(test["command"]):
+        return ""
+    return f"Columns and encodings are given once a file, in the order of the files; {RECOGNISED}: recognised."
 
 
 def further_step(test: Mapping[str, Any]) -> str:
@@ -302,16 +312,16 @@ def size_words(test: Mapping[str, Any]) -> str:
         return "no difference at all"
     drawn = int(test["permutations"])
     smaller = drawn + 1 - round(test["p_value"] * (drawn + 1))
-    how = "with answers swapped at random within prompts" if test["paired"] else "with the traces dealt anew at random"
+    how = "swaps of answers within prompts" if test["paired"] else "shuffles of all traces into two windows"
     reached = f"{_rounded(test['chance_95'])} or less in 95 of 100, {_rounded(test['chance_largest'])} at most"
-    return f"larger than in {smaller:,} of {drawn:,} comparisons {how}, which gave {reached}; 0 is no difference"
+    return f"larger than in {smaller:,} of {drawn:,} random {how}, which gave {reached}; 0 is no difference"
 
 
 def p_scale(test: Mapping[str, Any]) -> str:
     """What a p value is compared with, and that no smaller one was possible where that is so."""
     at_level = f"called different at {drift.level_text(drift.LEVEL)} or below"
     return (
-        f"the smallest that {test['permutations']:,} re-deals can give; {at_level}"
+        f"the smallest that {test['permutations']:,} {'swaps' if test['paired'] else 'shuffles'} can give; {at_level}"
         if drift.is_smallest(test)
         else at_level
     )

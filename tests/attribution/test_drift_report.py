@@ -23,6 +23,7 @@ from atlas.pages.attribute import comparison_answers
 from backend.attribution.comparison_page import HASHED, RULES, write_comparison
 from backend.attribution.drift_report import (
     Window,
+    columns_words,
     compare_measures,
     drift_answer,
     expected_words,
@@ -210,9 +211,9 @@ def test_a_difference_is_ranked_among_those_of_chance() -> None:
     test |= {"chance_95": 1.234, "chance_largest": 2.0}
     assert "which gave 1.23 or less in 95 of 100, 2 at most" in size_words(test)
     assert p_scale(test).startswith("called different"), "all swaps were tried"
-    assert p_scale(test | {"paired": False}).startswith("the smallest that 511 re-deals can give; called different")
-    assert size_words(test).startswith("larger than in 511 of 511 comparisons with answers swapped")
-    assert size_words({**test, "p_value": 1.0, "paired": False}).startswith("larger than in 0 of 511 comparisons")
+    assert p_scale(test | {"paired": False}).startswith("the smallest that 511 shuffles can give; called different")
+    assert size_words(test).startswith("larger than in 511 of 511 random swaps of answers")
+    assert size_words({**test, "p_value": 1.0, "paired": False}).startswith("larger than in 0 of 511 random shuffles")
     assert size_words(test | {"statistic": 0.0}) == "no difference at all"
 
 
@@ -229,6 +230,7 @@ def test_every_window_may_have_columns_of_its_own(service: Service, folder: Path
     assert (told["statistic"], told["verdict"]) == (plain["statistic"], plain["verdict"])
     assert "--response-column auto --response-column antwort_text --prompt-column auto" in told["command"]
     assert "-column" not in plain["command"]
+    assert "in the order of the files" in columns_words(told) and columns_words(plain) == ""
     (folder / "odd.jsonl").write_text(odd, "utf-8")
     more = tuple(shlex.split(told["command"])[6:])
     again = by_verb(folder, folder / "before.jsonl", folder / "odd.jsonl", more=more)

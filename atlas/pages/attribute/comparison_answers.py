@@ -25,6 +25,7 @@ from atlas.theme import Theme
 from backend.attribution.comparison_page import EXACT, HASHED, RULES, SIGNATURES, numbers_of, question_of
 from backend.attribution.drift_report import (
     MOST,
+    columns_words,
     compare_measures,
     expected_words,
     further_step,
@@ -46,7 +47,7 @@ if TYPE_CHECKING:
 QUOTED = 400  # characters of a text that a changed page shows
 OPEN = 5  # differences that are shown at once
 P_HELP = (
-    "How often a random split of the same traces into two windows looks at least as different. At .05 or below the "
+    "How often the same traces, shuffled into two windows at random, look at least as different. At .05 or below the "
     "windows are called different. It says nothing about the size of a change."
 )
 PAIRED_HELP = (
@@ -114,7 +115,7 @@ def power(cache: QueryCache, reader: str, roster: str, own: Sequence[Mapping[str
 def tone_of(test: Mapping[str, Any]) -> tuple[str, str]:
     """Colour and sign of a comparison's answer."""
     if windows_headline(test):  # the questions may have changed alone
-        return "AGAINST verdict-half", "≠"
+        return "open verdict-half", "≠"
     signs = {DIFFERENT: ("AGAINST", "≠"), "AGAINST": ("AGAINST", "≠"), "SUPPORTS": ("SUPPORTS", "=")}
     return signs.get(test["verdict"], ("INCONCLUSIVE", "?" if "rivals" in test else "="))
 
@@ -193,8 +194,8 @@ def windows_answer(test: Mapping[str, Any], rows: pd.DataFrame, theme: Theme) ->
     both, smaller = test.get("prompts_in_both"), min(test["before"], test["after"])
     paired = ("all", "each prompt's two answers are compared") if test["paired"] else ("not all", "")
     if not test["paired"] and both is not None:
-        each = "whose smaller one has " if test["before"] != test["after"] else "each of "
-        paired = f"{both:,}", f"prompts are in both windows, {each}{count(smaller, 'trace')}"
+        where = ", by the smaller one's traces" if test["before"] != test["after"] else ""
+        paired = f"{both:,} of {smaller:,}", f"prompts are in both windows{where}"
     box = sections.answer_box(
         tone,
         [before, " against ", after, " · no prompt in common" if both == 0 else ""],
@@ -399,6 +400,7 @@ def _text(test: Mapping[str, Any], title: str, words: Sequence[str], more: Seque
         *test["notes"], "", *files,
         f"Read by {reading['proxy']} (enrolment {reading['enrolment']}, sha256 {reading['enrolment_sha256']})",
         f"Energy distance {size_text(test)}; {test['created']}", f"Again with: {test['command']}",
+        *([columns_words(test)] if columns_words(test) else []),
         f"Result sha256 {test['sha256']} ({HASHED})",
     ]  # fmt: skip
     return "\n".join(lines) + "\n"
