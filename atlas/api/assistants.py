@@ -18,7 +18,7 @@ from atlas.api import access
 from atlas.api.problems import PREFIX, RefusedError
 from backend.attribution.background import background_sentences
 from backend.attribution.report import choice_sentences
-from backend.attribution.report_page import first_findings, headline, stranger_findings
+from backend.attribution.report_page import headline, rates_of, stranger_findings
 from backend.attribution.report_words import only_validated, rates_note, verdict_words
 
 TOP = 10  # candidates and neighbours that an answer lists
@@ -145,7 +145,7 @@ def _shortened(answer: dict[str, Any]) -> dict[str, Any]:
         "candidates": results["candidates"][:TOP],
         "families": results["families"][:TOP],
         "mixture": {**results["mixture"], "shares": (results["mixture"]["shares"] or [])[:TOP]},
-        "validation": [*first_findings(measured), *stranger_findings(measured), *filter(None, [rates_note(measured)])],
+        "validation": [*rates_of(report), *stranger_findings(measured), *filter(None, [rates_note(measured)])],
         "limits": report["limits"],
         "enrolment": report["reference"]["enrolment"],
         "sources": len(report["reference"]["sources"]),

@@ -37,11 +37,10 @@ from backend.attribution.report_page import (
     HASHED,
     SIGNATURES,
     case_title,
-    first_findings,
     meanings,
     paper_words,
+    rates_of,
     stranger_findings,
-    such_answers,
 )
 from backend.attribution.report_words import (
     date_words,
@@ -442,12 +441,7 @@ def _rates(case: Mapping[str, Any]) -> list[str]:
     found = case.get("validation")
     if not found:
         return [verdict.UNVALIDATED if case["results"]["calibrated"] else verdict.UNCALIBRATED]
-    return [
-        *([] if validated_for(case) else [OTHER_KIND]),
-        *such_answers(case),
-        *first_findings(found, bool(case["results"].get("claimed"))),
-        *stranger_findings(found),
-    ]
+    return [*([] if validated_for(case) else [OTHER_KIND]), *rates_of(case), *stranger_findings(found)]
 
 
 def _accuracy(cache: QueryCache, view: View) -> pd.DataFrame:

@@ -153,6 +153,7 @@ FIRST = {
     "wrong": "In {value:.1f} % of {n:,} tests with {traces} it supports a wrong source or refutes the true one.",
 }
 """Metrics that the first sheet has room for, in words for people who read no further."""
+FALSE_CLAIM = "Where the nearest other source is claimed"  # begins the rates of what a report on a claim has to find
 
 
 def headline(report: Report) -> str:
@@ -275,8 +276,16 @@ def _share_of(row: Mapping[str, Any] | None) -> str:
     return f"{100 * row['value']:.1f} % of {row['n']:,}"
 
 
-def first_findings(validation: Mapping[str, Any] | None, claimed: bool = False) -> list[str]:
-    """What a validation measured, in sentences for the first sheet; ``claimed`` : of a report about a claim."""
+def rates_of(report: Report) -> list[str]:
+    """How often such answers are right and wrong, in sentences; of a claim, how often a false one is found first."""
+    rates = [*such_answers(report), *first_findings(report.get("validation"))]
+    if not report["results"].get("claimed"):
+        return rates
+    return sorted(rates, key=lambda sentence: not sentence.startswith(FALSE_CLAIM))
+
+
+def first_findings(validation: Mapping[str, Any] | None) -> list[str]:
+    """What a validation measured, in sentences for the first sheet."""
     rows = [] if validation is None else [row for row in validation["rows"] if row["sentence"]]
     near = [row for row in rows if row["scenario"] in (None, "same") and row["metric"] in FIRST]
     errors = _wrong_findings({row["metric"]: row for row in rows if row["metric"].startswith("verdict_")})
@@ -290,10 +299,7 @@ def first_findings(validation: Mapping[str, Any] | None, claimed: bool = False) 
             "nearest": cut and ", the nearest to yours in length,",
         }
         out.append(keep_together(FIRST[row["metric"]].format(n=row["n"], value=100 * row["value"], **said)))
-    out += map(keep_together, errors)
-    if claimed and errors:  # a false claim, the nearest other source, is what such a report has to find
-        out.insert(1, out.pop())
-    return out
+    return [*out, *map(keep_together, errors)]
 
 
 def _wrong_findings(rules: Mapping[str, Any]) -> list[str]:
@@ -322,7 +328,7 @@ def _wrong_findings(rules: Mapping[str, Any]) -> list[str]:
         bad + (both and f" and the family of both in {both}"),
     )
     share, _, more = rest.partition(",")
-    claim = f"Where the nearest other source is claimed, it refutes that in {refuted}, supports it in {bad}"
+    claim = f"{FALSE_CLAIM}, it refutes that in {refuted}, supports it in {bad}"
     return [*out, f"{claim}, and in {share} is undecided{more}."]
 
 
@@ -489,7 +495,7 @@ def write_html(report: Report) -> str:
         validated=validated_for(report),
         validated_case=validated_case(report) if report["validation"] else "",
         counted=rates_note(report["validation"]),
-        first_findings=[*such_answers(report), *first_findings(report["validation"], bool(results["claimed"]))],
+        first_findings=rates_of(report),
         confused=confusion_words(report),
         strangers=stranger_findings(report["validation"]),
         fonts=font_faces(),

@@ -19,6 +19,7 @@ from backend.attribution.report_page import (
     judge_words,
     meanings,
     paper_words,
+    rates_of,
     ratio_words,
     reader_words,
     refused_note,
@@ -90,9 +91,12 @@ def test_rows_that_no_table_knows_are_said():
     assert (tables, sentences) == ([], ["Half of 3."])
 
 
-def test_of_a_claim_the_nearest_other_source_comes_second(validation):
-    (accuracy, *rest), claimed = first_findings(validation), first_findings(validation, claimed=True)
-    assert claimed == [accuracy, rest[-1], *rest[:-1]] and "nearest other source is claimed" in claimed[1]
+def test_of_a_claim_the_nearest_other_source_comes_first(validation):
+    results = {"verdict": "INCONCLUSIVE", "level": "source", "claimed": None}
+    found = rates_of({"results": results, "validation": validation})
+    assert found == first_findings(validation)
+    claimed = rates_of({"results": results | {"claimed": "a"}, "validation": validation})
+    assert claimed == [found[-1], *found[:-1]] and "nearest other source is claimed" in claimed[0]
 
 
 def test_the_first_sheet_says_accuracy_and_errors(validation):

@@ -22,14 +22,7 @@ from atlas.state import BUDGETS
 from backend.attribution.background import background_sentences
 from backend.attribution.decision import FLAGS
 from backend.attribution.report import choice_sentences
-from backend.attribution.report_page import (
-    HASHED,
-    case_title,
-    first_findings,
-    headline,
-    stranger_findings,
-    such_answers,
-)
+from backend.attribution.report_page import HASHED, case_title, headline, rates_of, stranger_findings
 from backend.attribution.report_words import (
     BY_FINGERPRINT,
     Step,
@@ -451,8 +444,7 @@ def validated(report: Report) -> Component | None:
         tables = _validation_tables(found)
         said = filter(None, [validated_case(report), *grouping, *whole, rates_note(found)])
         body: list[Component] = [html.P(" ".join(said), className="sentence")]
-        first = first_findings(found, bool(report["results"]["claimed"]))
-        if measured := [*such_answers(report), *first, *stranger_findings(found)]:
+        if measured := [*rates_of(report), *stranger_findings(found)]:
             body.append(html.Ul([html.Li(sentence) for sentence in measured], className="measured"))
         both = {"false_unknown", "false_rejection"} <= {row["metric"] for row in found["rows"] if row["sentence"]}
         rates = [*([html.P(REFUSED, className="sentence")] if both else []), html.Div(tables, className="validation")]
