@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import dataclasses
 import functools
-import re
 from collections.abc import Sequence
 from typing import Any
 
@@ -26,6 +25,7 @@ from atlas.pages.map import symbol_and_name
 from atlas.pages.pieces import PageFigure
 from atlas.state import BUDGETS, METRICS, OTHERS, View
 from atlas.theme import INK, READER_COLOURS, TOKENS, own_places
+from backend.attribution.report_words import is_dated
 from backend.methods.registry import FUSED_LIVE, group_of
 from backend.protocol import READER_PAPER
 from backend.store import queries
@@ -42,7 +42,6 @@ LEVELS = (0.95, 0.9, 0.8, 0.5)
 """Shares of right answers; the highest that is reached says from how many traces on a source is clear."""
 APART = 0.2
 """How far from the chosen reader's a line ends whose name stands in free room."""
-DATED = re.compile(r"-\d{4}-?\d{2}-?\d{2}$")
 """The date at the end of a version's name."""
 POSTERIORS = {"sum": "summed evidence", "mean": "mean evidence"}
 OTHERS_HELP = "Draws the lines of other readers of the same text behind that of the header's reader, or leaves them out"
@@ -410,7 +409,7 @@ def _taken_for(cache: QueryCache, view: View, cells: pd.DataFrame) -> str:
     share = cells.set_index(["truth", "predicted"])["share"]
     there, back = (percent(share.get(way, 0.0)) for way in ((view.truth, view.answer), (view.answer, view.truth)))
     truth, answer = names[view.truth], names[view.answer]
-    alias = truth != answer and (DATED.sub("", truth) == answer or DATED.sub("", answer) == truth)
+    alias = is_dated(truth, answer)
     one = "One name is the other's with a date: both may be one model, and an error between them is none then. "
     pair = f"{truth} is taken for {answer} in {there} of its groups, the other way in {back}."
     return f"With {drawing.traces(view.k)}, {pair} {one * alias}"

@@ -9,7 +9,7 @@ import math
 import re
 import shlex
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from datetime import datetime
 from typing import Any
 
@@ -41,6 +41,7 @@ BY_FINGERPRINT = "Nearest by the mean fingerprint: "
 SUSPECTED = SUSPECT.partition("{")[0]
 PAGES = {REFERENCE_CHECK: "Claim against reference", VERIFY: "Check a report"}
 """Commands of next steps to the modes of the page Attribute that do the same."""
+DATED = re.compile(r"-\d{4}-?\d{2}-?\d{2}$")
 TESTED = ", the largest tested number that is not above yours"
 SOURCES = frozenset(
     {
@@ -208,7 +209,11 @@ def reservation(report: Report) -> str | None:
         many = len(reference.get("enrolled", reference["sources"]))
         return f"A model outside these {many:,} is not excluded: {_would_pass(report, passing)}.{_not_settled(report)}"
     if supports_family(report["results"]):
-        return _not_settled(report).lstrip()
+        others = ""
+        if passing and passing.sibling is not None:
+            others = f" Another model of the family {family_of(report['results'])} is not excluded: "
+            others += f"{_would_pass(report, replace(passing, family=None))}."
+        return f"{_not_settled(report)}{others}".lstrip()
     if report["results"]["verdict"] == "AGAINST" and passing and report["results"]["level"] == "source":
         return _not_the_author(with_names(report), passing)
     if report["results"]["verdict"] != "UNKNOWN":
@@ -240,7 +245,7 @@ def _would_pass(report: Report, passing: Passing) -> str:
     traces = report["results"]["traces"]
     many = f"{passing.traces:,} trace{'s' * (passing.traces != 1)}"
     shares, not_here = passing.span.removesuffix(" %"), f", not at {traces:,}" * (traces != passing.traces)
-    who = f"{shares} of 100 models that nobody enrolled"
+    who = f"{shares} of 100 models {'that nobody enrolled' if passing.sibling is None else 'with enrolled siblings'}"
     if " to " in shares:
         who = f"{100 * (passing.family or 0):.0f} of 100 models whose family nobody enrolled, and "
         who += f"{100 * (passing.sibling or 0):.0f} of 100 that have enrolled siblings,"
@@ -251,17 +256,29 @@ def _not_settled(report: Report) -> str:
     """What the answer about a family leaves open of the source that it began with."""
     if not supports_family(report["results"]):
         return ""
-    results, rule = with_names(report)["results"], report["method"]["rule"]
+    results = with_names(report)["results"]
     share = next(row["probability"] for row in results["candidates"] if row["source"] == results["subject"])
     first = results["candidates"][0]
     chances = percent_text(share)
     if first["source"] != results["subject"]:
         chances += f", that of {first['source']} {percent_text(first['probability'])}"
-    return (
-        f" Whether it is {results['subject']} itself is not settled: its probability is {chances}. "
-        f"To be named alone it needs a probability of {100 * rule['least_share']:g} % as well as a ratio of "
-        f"{10 ** rule['decided_log10']:,.0f} to 1."
-    )
+    needs = f"{100 * report['method']['rule']['least_share']:g} % needed"
+    settled = f" Whether it is {results['subject']} itself is not settled: its probability is {chances} ({needs})."
+    return f"{settled}{_dates_apart(results)}"
+
+
+def _dates_apart(results: Mapping[str, Any]) -> str:
+    """What a claim's siblings are that are not told apart, where their names are one but for a date; else ''."""
+    claimed, names = results["claimed"], results.get("siblings") or []
+    others = [name for name in names if name != claimed]
+    if claimed not in names or not others or not all(is_dated(claimed, name) for name in others):
+        return ""
+    return " The names differ by a date alone: if either is allowed, the claim holds as far as this test goes."
+
+
+def is_dated(one: str, other: str) -> bool:
+    """Whether one of two names is the other's with a date."""
+    return one != other and (DATED.sub("", one) == other or DATED.sub("", other) == one)
 
 
 def _direction(report: Report) -> str | None:

@@ -114,11 +114,23 @@ def test_what_the_test_for_unknown_sources_cannot_see_is_said_with_a_yes() -> No
 def test_an_answer_about_a_family_says_that_its_member_is_not_settled() -> None:
     report = report_of("SUPPORTS", level="family", candidates=[{"source": "a", "family": "A", "probability": 0.585}])
     report["method"] = {"rule": {"decided_log10": 2.0, "least_share": 0.95}}
-    said = "Whether it is a itself is not settled: its probability is 58.5 %. To be named alone it needs a probability "
-    said += "of 95 % as well as a ratio of 100 to 1."
+    said = "Whether it is a itself is not settled: its probability is 58.5 % (95 % needed)."
     assert reservation(report) == said
     report["validation"] = {"rows": [row("false_acceptance", 0.92)]}
     assert (reservation(report) or "").endswith(said) and "outside these 3" in (reservation(report) or "")
+    report["validation"] = {"rows": [row("false_acceptance", 0.1), row("false_acceptance", 0.4, "sibling")]}
+    outside = " Another model of the family A is not excluded: 40 of 100 models with enrolled siblings "
+    assert reservation(report) == f"{said}{outside}would pass as enrolled (measured at 10 traces)."
+
+
+def test_siblings_of_one_name_without_and_with_a_date_are_said() -> None:
+    report = report_of("SUPPORTS", level="family", candidates=[{"source": "a", "family": "A", "probability": 0.585}])
+    report["method"] = {"rule": {"decided_log10": 2.0, "least_share": 0.95}}
+    report["results"]["siblings"] = ["a-2024-11-20", "a"]
+    assert "The names differ by a date alone: " in (reservation(report) or "")
+    for siblings, claimed in ((["a-2024-11-20", "a", "a-mini"], "a"), (["a-2024-11-20", "a"], None)):
+        report["results"] |= {"siblings": siblings, "claimed": claimed}
+        assert "by a date alone" not in (reservation(report) or "")
 
 
 def test_the_best_match_of_traces_against_a_claim_need_not_be_their_author() -> None:

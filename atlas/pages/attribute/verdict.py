@@ -193,6 +193,7 @@ def verdict(report: Report, cache: QueryCache | None = None, *, titled: bool = F
         ("verdict-word", SIGNS[word], [verdict_words(report["results"]), answer]),
         html.P(told[:-1], className="verdict-sentence long", dir="auto"),
         html.Div([html.Strong("What to do next"), steps], className="verdict-next"),
+        *([] if titled else [html.A("Save the report", href="#attr-exports", className="to-exports")]),
         html.P(judged, className="hint verdict-judge"),
         *([html.P(near, className="hint", dir="auto")] if near else []),
         *[
@@ -285,6 +286,9 @@ def _facts(report: Report) -> list[tuple[str, str, str, str]]:
         stop = "–", stop_withheld(results)
     elif results["verdict"] in ("SUPPORTS", "AGAINST") and not answer.get("enough_after", 1):
         stop = "–", AT_THE_END.format(traces=count(results["traces"], "trace"))
+    without_stop = (
+        results["reason"] == WEAK or _needs_all(results) or (supports_family(results) and "withheld" in answer)
+    )
     if not results["stated"]:
         stop = ratio
     elif "background" in report:
@@ -294,7 +298,7 @@ def _facts(report: Report) -> list[tuple[str, str, str, str]]:
         (f"log10 ratio{named}", RATIO_HELP, *ratio),
         *chances,
         ("Unknown source", UNKNOWN_HELP, none, fits),
-        *([] if results["reason"] == WEAK or _needs_all(results) else [("Enough after", STOP_HELP, *stop)]),
+        *([] if without_stop else [("Enough after", STOP_HELP, *stop)]),
         ("Traces", "", f"{results['traces']:,}", _excluded_words(report)),
     ]
 
@@ -382,7 +386,7 @@ def exports(report: Report, measured: bool) -> Component:
     way: dict[str, Any] = {"data-page": "/brief", "data-choices": json.dumps(choices)}
     brief = html.A("Put it into a brief", href=f"/brief?{urlencode(choices)}", id="attr-brief", **way)
     text = html.Span(shown if report["text_kept"] else "No text of any trace is in these files.", className="soft")
-    return html.Div([*buttons, brief, text, dcc.Download(id="attr-download")], className="exports")
+    return html.Div([*buttons, brief, text, dcc.Download(id="attr-download")], id="attr-exports", className="exports")
 
 
 def verify(report: Report) -> Component:
