@@ -245,7 +245,7 @@ def _would_pass(report: Report, passing: Passing) -> str:
     traces = report["results"]["traces"]
     many = f"{passing.traces:,} trace{'s' * (passing.traces != 1)}"
     shares, not_here = passing.span.removesuffix(" %"), f", not at {traces:,}" * (traces != passing.traces)
-    who = f"{shares} of 100 models {'that nobody enrolled' if passing.sibling is None else 'with enrolled siblings'}"
+    who = f"{shares} of 100 models {'with enrolled siblings' if passing.family is None else 'that nobody enrolled'}"
     if " to " in shares:
         who = f"{100 * (passing.family or 0):.0f} of 100 models whose family nobody enrolled, and "
         who += f"{100 * (passing.sibling or 0):.0f} of 100 that have enrolled siblings,"
@@ -494,9 +494,9 @@ def supports_family(found: Mapping[str, Any]) -> bool:
 
 
 def answer_sentence(report: Report) -> str:
-    """The answer's sentence, next to a headline that has its reason, and of a family the members that it may be."""
+    """The answer's sentence, next to a headline that has its yes or no, its reason, and the members that it may be."""
     results = report["results"]
-    sentence = _with_bounds(report).replace(f": {results['reason']}.", ".")
+    sentence = re.sub(r"^(Yes|No), the ", "The ", _with_bounds(report).replace(f": {results['reason']}.", "."))
     near = ((results.get("lands") or {}).get("rows") or [{"source": results.get("leader")}])[0]["source"]
     if results["verdict"] == "UNKNOWN" and near != results.get(
         "leader"

@@ -86,7 +86,9 @@ def test_what_the_test_for_unknown_sources_cannot_see_is_said_with_a_yes() -> No
     assert reservation(report) == f"{said} (measured at 10 traces)."
     report["results"]["traces"] = 20
     assert reservation(report) == f"{said} (measured at 10 traces, not at 20)."
-    report["validation"]["rows"].append(row("false_acceptance", 0.79, "sibling"))
+    report["validation"]["rows"].append(row("false_acceptance", 0.92, "sibling"))
+    assert reservation(report) == f"{said} (measured at 10 traces, not at 20)."
+    report["validation"]["rows"][1]["value"] = 0.79
     said = "excluded: 92 of 100 models whose family nobody enrolled, and 79 of 100 that have enrolled siblings, would"
     assert said in (reservation(report) or "")
     report["reference"] |= {"candidates": ["a"], "enrolled": list("abcdef")}

@@ -341,7 +341,7 @@ def test_facts_of_a_supported_claim_stand_at_the_bound(report: dict[str, Any], e
         "; 40.0 % of enrolled groups fit no better (5 % or less would be called UNKNOWN)"
     )
     said = _words(verdict.verdict(many))
-    assert "SUPPORTS" in said and f"Yes, the 30 traces support the claim {SOURCES[1]}" in said
+    assert "SUPPORTS" in said and f"The 30 traces support the claim {SOURCES[1]}" in said
     assert "not stated" not in said and "not read" not in said
 
 
@@ -371,7 +371,7 @@ def test_facts_about_a_family_state_the_family_first(enrolment: Enrolment) -> No
     assert value == "58.5 %" and note.startswith("claimed source; 95 % needed to be named alone; ")
     assert "; these 12 traces leave it open: " in note
     assert note.endswith(" in 90 % of resamples")
-    assert found["Enough after"] == ("–", "not stated for an answer about a family")
+    assert "Enough after" not in found
     last = results["running"][-1]
     labels = [
         note.text for note in evidence.evidence_curve({**alone, "results": results}, theme="light").layout.annotations
