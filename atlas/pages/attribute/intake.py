@@ -105,7 +105,10 @@ def step() -> Component:
             [drop("attr-drop", f"Drop a file of at least {Rule.minimum_traces} traces"), paste], className="drops"
         ),
         sections.hint(STAYS),
-        html.Div([sections.hint("Or try a sample:"), *sample], className="row samples"),
+        html.Div(
+            [sections.hint("Or try a sample; behind its name stands the answer that it gets:"), *sample],
+            className="row samples",
+        ),
         html.Div(id="attr-sample-story", className="story", role="status"),
         sections.notice("attr-problem"),
         shell.loading(html.Div(read, id="attr-read", hidden=True), "Reading the file …"),

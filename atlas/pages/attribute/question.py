@@ -45,11 +45,6 @@ def step() -> Component:
         placeholder="No claim: which source is it?", nothingFoundMessage="No enrolled source has this name",
         filter=shell.CLOSEST,
     )  # fmt: skip
-    ecosystems = shell.select(
-        "attr-ecosystem", "Ecosystem and reader", size="sm", allowDeselect=False,
-        placeholder="Looking for ecosystems …",
-        comboboxProps={"zIndex": 300, "width": 500, "position": "bottom-end"},
-    )  # fmt: skip
     names = {"attributes": {"input": {"maxLength": LONGEST, "dir": "auto"}}, "value": "", "size": "sm"}
     case = dmc.TextInput(id="attr-case", placeholder="Untitled case", **names)
     wording = dmc.TextInput(id="attr-question", placeholder="Made from the claim", **names)
@@ -58,13 +53,16 @@ def step() -> Component:
     suggested = html.Span(id="attr-claim-file", role="status")
     fields = [
         _field("Claim to test", "attr-claim", claim, [meaning, unknown, suggested]),
-        _field("Ecosystem and reader", "attr-ecosystem", ecosystems, html.Span(id="attr-ecosystem-note")),
+        html.Div(
+            [html.Span("Who compares", className="choice-label"), sections.hint(None, id="attr-ecosystem-note")],
+            className="ask-field",
+        ),
         html.Div(_candidates(), className="ask-field ask-wide"),
         html.Div(_background(), className="ask-field ask-wide"),
         _field("Case", "attr-case", case, "The title of the report."),
-        _field("Question", "attr-question", wording, "What the report says it answers."),
+        _field("Wording of the question", "attr-question", wording, "What the report says it answers."),
     ]
-    summary = html.Summary("More options: prior, duplicates, stopping, other readers")
+    summary = html.Summary("More options: ecosystem and reader, prior, duplicates, stopping, other readers")
     more = html.Details([summary, _more()], className="folded")
     return sections.step(2, "Question", "attr", html.Div(fields, className="asks"), more)
 
@@ -138,6 +136,11 @@ def _more() -> Component:
     def aria(label: str, **more: Any) -> dict[str, Any]:
         return {"input": {"aria-label": label, **more}}
 
+    ecosystems = shell.select(
+        "attr-ecosystem", "Ecosystem and reader", size="sm", allowDeselect=False,
+        placeholder="Looking for ecosystems …",
+        comboboxProps={"zIndex": 300, "width": 500, "position": "bottom-end"},
+    )  # fmt: skip
     share = dmc.NumberInput(
         id="attr-prior-share", value=50, min=0.1, max=99.9, step=5, suffix=" %", w=120, size="xs",
         attributes=aria("Prior probability of the claim in percent"),
@@ -194,7 +197,9 @@ def _more() -> Component:
         attributes=shell.named("Further ecosystems that read the same traces"),
     )  # fmt: skip
     further = "Compare with other readers: each reads all traces once more."
+    by_itself = "Without a choice, the one that is best for the roster of the header."
     children = [
+        _field("Ecosystem and reader", "attr-ecosystem", ecosystems, by_itself),
         html.Div(prior, className="ask-field ask-wide"),
         html.Div(duplicates, className="ask-field"),
         html.Div(text, className="ask-field"),
@@ -473,7 +478,8 @@ def register(app: Dash) -> None:
             if not visitor.known():
                 why = "Seen by people with the token only"
             elif visitor.ecosystems():
-                why = "The sample's ecosystem alone is enrolled here. Choose it, or make one: python -m jobs enroll"
+                why = "The sample's ecosystem alone is enrolled here. Choose it under More options, or make one: "
+                why += "python -m jobs enroll"
             return [], None, why, no_update, no_update, True, [], [], None, None
         one = ecosystem(name)
         if one is None:
@@ -490,7 +496,11 @@ def register(app: Dash) -> None:
         return (
             sections.grouped(one.sources, one.families, sections.known_sources(questions())),
             wish if wish in one.sources else None,
-            ["Recommended: nothing to choose here. " * (not picked), describe(one, brings), *_why_not(lacking)],
+            [
+                html.Strong(f"{one.title} · {sections.method_name(one.reader)}"),
+                f"{', recommended' * (not picked)}. {describe(one, brings)} Another one stands under More options. ",
+                *_why_not(lacking),
+            ],
             [{"value": rate, "label": word} for rate, word in (rates or {usual: "–"}).items()],
             level if level in rates else usual if usual in rates else next(iter(rates), usual),
             not rates,
