@@ -16,6 +16,7 @@ from atlas.figures import plots, tables
 from atlas.figures.map import label_sides, map_figure, scaled
 from atlas.figures.plots import End, count
 from atlas.theme import READER_COLOURS, TOKENS, Mark, Plot, Theme, plain, translucent
+from backend.attribution.report_page import axis_odds
 from backend.attribution.report_words import bound_sign, percent_text, probability_text, running_bounds, short_of
 from backend.inference.verdict import Rule, odds
 
@@ -103,18 +104,11 @@ def evidence_curve(report: Mapping[str, Any], *, theme: Theme, level: float | No
         ticktext=[f"{tick:,}" for tick in ticks], range=[-0.03 * reach, 1.03 * reach], showgrid=False,
         minor={"ticks": ""},
     )  # fmt: skip
-    step = math.ceil(max(decided, (high - low) / 6))
-    levels = [level for level in range(-step * 9, step * 10, step) if low <= level <= high]
-    worded: Plot = {"tickvals": levels, "ticktext": [_odds_text(level) for level in levels]}
+    marks = axis_odds(low, high)
+    worded: Plot = {"tickvals": list(marks), "ticktext": list(marks.values())} if results["stated"] else {}
     title = "Likelihood ratio" if results["stated"] else "log10 ratio, not validated"
-    y = plots.titled(title, range=[low, high], **(worded if results["stated"] else {}))
-    return plots.figure(theme, (96, 188, 28, 52), data, x, y, shapes=shapes, annotations=notes)
-
-
-def _odds_text(level: int) -> str:
-    """Odds of a power of ten at an axis: '100 to 1', 'even', '1 to 10⁶'."""
-    times = f"{10 ** abs(level):,}" if abs(level) < 5 else f"10<sup>{abs(level)}</sup>"
-    return f"{times} to 1" if level > 0 else f"1 to {times}" if level else "even"
+    y = plots.titled(title, range=[low, high], **worded)
+    return plots.figure(theme, (120, 188, 28, 52), data, x, y, shapes=shapes, annotations=notes)
 
 
 def _odds_words(ratio: float, bound: str) -> str:

@@ -538,9 +538,6 @@ def evidence_chart(
     upper = [f"{x(row['traces'])},{y(row['high'])}" for row in spread]
     lower = [f"{x(row['traces'])},{y(row['low'])}" for row in reversed(spread)]
     ticks = [k for k in (1, 2, 5, 10, 20, 50, 100, 200, 500, 1000, 10_000, 100_000) if k < last * 0.8] + [last]
-    step = max(1, 10 ** math.floor(math.log10(max(high - low, 1) / 2)))
-    marks = [step * i for i in range(math.ceil(low / step), math.floor(high / step) + 1)]
-    marks = marks[:: max(1, len(marks) // 8)]
     return {
         "width": CHART_WIDTH,
         "height": CHART_HEIGHT,
@@ -550,14 +547,20 @@ def evidence_chart(
         "line": " ".join(f"{x(row['traces'])},{y(row['log10_ratio_others'])}" for row in running),
         "band": " ".join(upper + lower),
         "ticks": [(x(k), f"{k:,}") for k in ticks],
-        "marks": [(y(mark), _axis_odds(mark)) for mark in marks],
+        "marks": [(y(mark), words) for mark, words in axis_odds(low, high).items()],
         "rules": [(y(2), "100 to 1 for"), (y(-2), "100 to 1 against")],
         "family": None if family is None else (x(last), y(family)),
     }
 
 
-def _axis_odds(power: int) -> str:
-    """The odds of a mark on the axis: '100 to 1', 'even' or '1 to 10⁹'."""
+def axis_odds(low: float, high: float) -> dict[int, str]:
+    """Marks of an axis from one log10 ratio to another, and their odds: '100 to 1', 'even' or '1 to 10⁹'."""
+    step = max(1, 10 ** math.floor(math.log10(max(high - low, 1) / 2)))
+    step *= max(1, int((high - low) / step) // 8)
+    return {step * i: _odds_of_mark(step * i) for i in range(math.ceil(low / step), math.floor(high / step) + 1)}
+
+
+def _odds_of_mark(power: int) -> str:
     many = f"{10 ** abs(power):,}" if abs(power) <= 6 else f"10{str(abs(power)).translate(SUPERSCRIPTS)}"
     return "even" if power == 0 else f"{many} to 1" if power > 0 else f"1 to {many}"
 
