@@ -58,6 +58,7 @@ from backend.protocol import CLEAN, READER_PAPER
 from backend.store import page_queries, queries
 
 METHOD, LIMITS = TEXT["method"], TEXT["limits"]["ours"]
+LIMIT_OF_MAPS = next(limit for limit in LIMITS if limit.startswith("A map "))
 PAPER = TOKENS["light"]
 WIDTH = 672  # width of a figure in pixels: an A4 page less its margins
 ROOM, ROOM_OVER_TABLE, ROOM_OF_MATRIX = 330, 280, 400
@@ -399,7 +400,7 @@ def _cover(
         html.H3("The method in short"),
         html.Ol([html.Li(sentence) for sentence in _method(cache, case)], className="method"),
         html.H3("Limits"),
-        html.Ul([html.Li(limit) for limit in LIMITS], className="limits"),
+        html.Ul([html.Li(limit) for limit in LIMITS if "map" in names or limit != LIMIT_OF_MAPS], className="limits"),
         *(
             [html.H3("Figures"), html.Ol([html.Li(QUESTIONS[one]) for one in figures], className="contents")]
             if figures
