@@ -101,8 +101,7 @@ def alarm_delays(frame: pd.DataFrame, theme: Theme) -> Plot:
                 marker={"size": 12, "symbol": symbol, "color": token["accent"], "line": plots.pen(token["accent"], 2)},
             )
         )
-    answers = " or ".join(f"{count:,.0f}" for count in sorted(rows["k"].unique()))
-    key = f"● half of the watches, ○ nine of ten had raised an alarm; right: all that had within {answers} answers"
+    key = "● half of the watches, ○ nine of ten had raised an alarm; right: all that had by the end of their answers"
     notes = [plots.page_note(0, 1, key, 12, token["soft"], **plots.ABOVE)]
     for row in tables.rows(rows):
         notes.append(end_note(row.place, f"<b>{100 * row.alarms:.1f} %</b>", token["ink"]))
@@ -112,7 +111,8 @@ def alarm_delays(frame: pd.DataFrame, theme: Theme) -> Plot:
     most = max(100.0, *(1.3 * changed["delay90"])) if len(changed) else 100.0
     ticks = [k for k in (1, 2, 5, 10, 20, 50, 100, 200, 500, 1000) if k <= most]
     x = plots.budget_axis(ticks, "Answers after the change, log scale", 0.04, [math.ceil(most)])
-    y = plots.rows_axis([CHANGES[str(name)] for name in rows.index])
+    names = [f"{CHANGES[str(name)]}<br>{answers:,.0f} answers" for name, answers in rows["k"].items()]
+    y = plots.rows_axis(names)
     return plots.plot(
         theme, (LEFT, RIGHT, 28, 52), marks, x | plots.STILL, y | plots.STILL, shapes=shapes, annotations=notes
     )

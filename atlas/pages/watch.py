@@ -67,7 +67,12 @@ STARTS = (
 """Id, meaning and command of the usual ways to start a watch."""
 FIELDS = {
     "address": ("Its address", "http://localhost:8000/v1", "It must answer as OpenAI's chat completions do."),
-    "model": ("The model's name there", "NAME", "Settings that were enrolled follow it: NAME,temperature=0.7"),
+    "model": (
+        "The model's name there",
+        "NAME",
+        "Settings that were enrolled follow it: NAME,temperature=0.7. Every line that jobs collect wrote of the "
+        "enrolled answers has them, under settings and system.",
+    ),
     "folder": ("Or a folder of its logs", "logs/", "In any format that Attribute reads."),
 }
 """Label of a field, what stands for it in the commands, and what a person should know."""
@@ -219,7 +224,14 @@ def _reader_name(cache: QueryCache, reader: str) -> str:
 def _question(cache: QueryCache) -> str:
     """What the measured streams answer, and of which watches alone."""
     reader, roster = streams(cache)[["reader", "roster"]].iloc[0]
-    return MEASURED["alarms"].question.replace("a watch", f"a watch by {_reader_name(cache, reader)} on {roster}")
+    asked = MEASURED["alarms"].question.replace("a watch", f"a watch by {_reader_name(cache, reader)} on {roster}")
+    return f"{asked} (for orientation)" if _unmeasured(reader, roster) else asked
+
+
+def _unmeasured(reader: str, roster: str) -> Ecosystem | None:
+    """The ecosystem by which a watch that is started here reads, where the measured streams are not of it."""
+    own = default(visitor.ecosystems())
+    return own if own and (own.reader, own.roster) != (reader, roster) else None
 
 
 def _delays(cache: QueryCache, view: View) -> drawing.FigureView:
@@ -229,13 +241,13 @@ def _delays(cache: QueryCache, view: View) -> drawing.FigureView:
     measured = (
         f"Measured for {_reader_name(cache, reader)} on answers of {roster} that it had not learned from, and no other."
     )
-    if (own := default(visitor.ecosystems())) and (own.reader, own.roster) != (reader, roster):
+    if own := _unmeasured(reader, roster):
         measured += (
             f" A watch that is started here reads by {_reader_name(cache, own.reader)} on {own.title}, which was not "
             "measured: its alarms may come sooner or later."
         )
-    counts, answered = (" or ".join(f"{count:,.0f}" for count in sorted(strictest[one].unique())) for one in ("n", "k"))
-    looks = f"n = {counts} watches a row, each of {answered} answers with a look after every one."
+    counts = " or ".join(f"{count:,.0f}" for count in sorted(strictest["n"].unique()))
+    looks = f"n = {counts} watches a row, each with a look after every answer."
     sentence = f"{measured} {false_alarms(strictest)}{looks}"
     return drawing.FigureView(figures.alarm_delays(strictest, view.theme), sentence)
 

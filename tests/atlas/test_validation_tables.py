@@ -142,7 +142,7 @@ def test_a_watch_says_how_often_it_is_wrong_and_how_soon_right() -> None:
     drawn = watch.figures.alarm_delays(frame, "light")
     half, most = drawn["data"]
     assert (half["x"], most["x"]) == ([1.0, 5.0], [8.0, 54.0]) and half["text"][0].strip() == "0"
-    changes = [watch.figures.CHANGES[name] for name in ("family", "sibling", "resampled")]
+    changes = [f"{watch.figures.CHANGES[name]}<br>1,000 answers" for name in ("family", "sibling", "resampled")]
     assert drawn["layout"]["yaxis"]["ticktext"] == changes
     shares = [note["text"] for note in drawn["layout"]["annotations"][1:]]
     assert [share.split("</b>")[0] for share in shares] == ["<b>100.0 %", "<b>97.9 %", "<b>0.1 %"]
@@ -162,6 +162,7 @@ def test_a_watch_shows_one_readers_streams_in_per_cent(measured: Flask, monkeypa
         monkeypatch.setattr(watch.visitor, "ecosystems", lambda: [other])
         sentence = str(watch._delays(cache, methods.View()).sentence)
         assert "on 27-way, which was not measured" in sentence
+        assert watch._question(cache).endswith(" (for orientation)")
 
 
 def test_a_claim_fills_the_commands_and_says_where_its_answers_are() -> None:

@@ -632,7 +632,7 @@ def test_two_windows_of_which_one_is_changed_differ(browser: Browser, tmp_path: 
     browser.click("#win-go")
     assert browser.text("#win-verdict").split()[-1] == "DIFFERENT"
     assert "12 and 12 traces" in browser.text("#win-result .verdict-sentence")
-    assert "swapped at random within prompts" in browser.text("#win-result .verdict-facts")
+    assert "random swaps of answers within prompts" in browser.text("#win-result .verdict-facts")
     # The generation holds no drift test, so its power is that of the ecosystem's own validation.
     browser.until("return document.querySelector('#figure-power .main-svg') !== null")
     assert "sibling of its family" in browser.text("#figure-power .sentence")
