@@ -101,7 +101,10 @@ def alarm_delays(frame: pd.DataFrame, theme: Theme) -> Plot:
                 marker={"size": 12, "symbol": symbol, "color": token["accent"], "line": plots.pen(token["accent"], 2)},
             )
         )
-    key = "● half of the watches, ○ nine of ten had raised an alarm; right: all that had by the end of their answers"
+    answers = {name: f"<br>{count:,.0f} answers" for name, count in rows["k"].items()}
+    apart = len(set(answers.values())) > 1
+    end = "by the end of its answers" if apart else f"within {next(iter(answers.values())).removeprefix('<br>')}"
+    key = f"● half of the watches, ○ nine of ten had raised an alarm; right: all that had {end}"
     notes = [plots.page_note(0, 1, key, 12, token["soft"], **plots.ABOVE)]
     for row in tables.rows(rows):
         notes.append(end_note(row.place, f"<b>{100 * row.alarms:.1f} %</b>", token["ink"]))
@@ -111,8 +114,7 @@ def alarm_delays(frame: pd.DataFrame, theme: Theme) -> Plot:
     most = max(100.0, *(1.3 * changed["delay90"])) if len(changed) else 100.0
     ticks = [k for k in (1, 2, 5, 10, 20, 50, 100, 200, 500, 1000) if k <= most]
     x = plots.budget_axis(ticks, "Answers after the change, log scale", 0.04, [math.ceil(most)])
-    names = [f"{CHANGES[str(name)]}<br>{answers:,.0f} answers" for name, answers in rows["k"].items()]
-    y = plots.rows_axis(names)
+    y = plots.rows_axis([CHANGES[str(name)] + last * apart for name, last in answers.items()])
     return plots.plot(
         theme, (LEFT, RIGHT, 28, 52), marks, x | plots.STILL, y | plots.STILL, shapes=shapes, annotations=notes
     )

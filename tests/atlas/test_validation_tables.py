@@ -142,8 +142,10 @@ def test_a_watch_says_how_often_it_is_wrong_and_how_soon_right() -> None:
     drawn = watch.figures.alarm_delays(frame, "light")
     half, most = drawn["data"]
     assert (half["x"], most["x"]) == ([1.0, 5.0], [8.0, 54.0]) and half["text"][0].strip() == "0"
-    changes = [f"{watch.figures.CHANGES[name]}<br>1,000 answers" for name in ("family", "sibling", "resampled")]
+    changes = [watch.figures.CHANGES[name] for name in ("family", "sibling", "resampled")]
     assert drawn["layout"]["yaxis"]["ticktext"] == changes
+    uneven = watch.figures.alarm_delays(frame.assign(k=[250, 1_000, 1_000]), "light")
+    assert uneven["layout"]["yaxis"]["ticktext"][2] == f"{changes[2]}<br>250 answers"
     shares = [note["text"] for note in drawn["layout"]["annotations"][1:]]
     assert [share.split("</b>")[0] for share in shares] == ["<b>100.0 %", "<b>97.9 %", "<b>0.1 %"]
 
