@@ -372,6 +372,7 @@ def _cover(
             "Reader": [sections.reader_words(cache, SimpleNamespace(**method)), paper_words(method["reader"])],
             "Sources": [f"{len(case['reference']['sources']):,}, enrolled as {_enrolled(case)}"],
             "Traces": [f"{case['results']['traces']:,}"],
+            **verdict.checks_on_paper(case),
             "Date": [_today()],
             "Report's hash": [html.Span(f"sha256 {case['sha256']}", className="mono long"), f" ({HASHED})"],
         }

@@ -91,6 +91,7 @@ AT_THE_END = (
 )
 ANOTHER = " (5 % or less would be called another kind)"
 ALL_READ = "nothing was left out"
+CHECKS = ("Kind of traffic", "Unknown source")
 OTHER_CASE = "on traces of the validated kind"
 REFUSED = (
     'Rates of enrolled sources that are turned away differ as their tests do: "wrongly UNKNOWN" is what the whole rule '
@@ -304,8 +305,20 @@ def _facts(report: Report) -> list[tuple[str, str, str, str]]:
 
 
 def _facts_on_paper(report: Report) -> list[tuple[str, str, str, str]]:
-    """Numbers of the answer, without those that the line above it has and a stop that is not stated."""
-    return [fact for fact in _facts(report) if fact[3] != ALL_READ and fact[::2] != ("Enough after", "–")]
+    """Numbers of the answer, without those that stand elsewhere on paper and a stop that is not stated."""
+    elsewhere = checks_on_paper(report)
+    return [
+        fact
+        for fact in _facts(report)
+        if fact[3] != ALL_READ and fact[::2] != ("Enough after", "–") and fact[0] not in elsewhere
+    ]
+
+
+def checks_on_paper(report: Report) -> dict[str, str]:
+    """Checks of a stated answer, which stand on the second sheet; of another answer they may be the reason."""
+    if not report["results"]["stated"]:
+        return {}
+    return {name: f"{value}: {note}" for name, _, value, note in _facts(report) if name in CHECKS and value != "–"}
 
 
 def _between(report: Report) -> str:

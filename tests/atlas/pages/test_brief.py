@@ -342,7 +342,9 @@ def test_a_case_comes_first_with_its_own_readers_rates(asked: QueryCache, monkey
     monkeypatch.setattr(brief, "_newest_case", lambda: case)
     monkeypatch.setattr(brief, "_case", lambda *_: ["the verdict"])
     monkeypatch.setattr(brief, "validated_for", lambda _: False)
+    monkeypatch.setattr(brief.verdict, "checks_on_paper", lambda _: {"Kind of traffic": "As enrolled: tested"})
     page = told(brief.layout(figures="budget,case", roster="12-way"))
+    assert "As enrolled: tested" in page
     own, same = page.index("With 10 traces the most probable source"), page.index(brief.SAME_SOURCES)
     assert page.index("the verdict") < page.index(brief.OTHER_KIND) < own < same < page.index("sheet-budget")
     assert "Figure 1 counts the most probable source, whatever the rule says of it." in page
