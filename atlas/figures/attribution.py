@@ -16,6 +16,7 @@ from atlas.theme import TOKENS, Plot, Theme, plain, rate_colours, readable, tran
 
 MATRIX_HEIGHT = 760
 NAME_HEIGHT = 15  # pixels of a family's name beside its rows
+TURNED_WIDTH = 24  # pixels from one family's name above its columns to the next
 HEAD_PIXELS = 72  # of the names above the columns, turned
 MATRIX_PIXELS = MATRIX_HEIGHT - HEAD_PIXELS - 76  # without its margins, which the names next to it need to know
 TOGETHER = 0.02  # of the axis: lines that end no further apart look like one
@@ -121,13 +122,19 @@ def confusion_order(sources: pd.DataFrame) -> pd.DataFrame:
 
 
 def confusion_matrix(
-    cells: pd.DataFrame, order: pd.DataFrame, *, theme: Theme, zoom: str = "", clicked: tuple[str, str] = ("", "")
+    cells: pd.DataFrame,
+    order: pd.DataFrame,
+    *,
+    theme: Theme,
+    zoom: str = "",
+    clicked: tuple[str, str] = ("", ""),
+    apart: int = TURNED_WIDTH,
 ) -> Plot:
     """Confusions with the truth in rows and the answer in columns, by family.
 
     cells : columns truth, predicted, count, share (of the truth's groups); what never happened is background.
     order : from :func:`confusion_order`. zoom : a family to show alone, with a column for answers outside it.
-    clicked : truth and answer of the outlined cell.
+    clicked : truth and answer of the outlined cell. apart : pixels from one name above the columns to the next.
     """
     token = TOKENS[theme]
     rows = _zoomed(order, zoom)
@@ -168,7 +175,7 @@ def confusion_matrix(
         sides = [(start - 0.5, stop - start) for start, stop, _ in blocks if stop - start > 1]
         shapes = [_box(start, start, side, plots.pen(token["edge"])) for start, side in sides]
         annotations = [
-            *_block_names(blocks, size, token),
+            *_block_names(blocks, size, token, apart),
             plots.page_note(0, 0, "Named source", 13, token["soft"], xanchor="left", yanchor="top", yshift=-12),
         ]
     if clicked[0] in place and (clicked[1] in place or (zoom and clicked[1])):
@@ -312,18 +319,22 @@ def _blocks(families: pd.Series) -> list[tuple[int, int, str]]:
     return [(int(start), int(stop), families.iloc[start]) for start, stop in itertools.pairwise(starts) if stop > start]
 
 
-def _block_names(blocks: list[tuple[int, int, str]], size: int, token: Mapping[str, str]) -> list[Plot]:
+def _block_names(blocks: list[tuple[int, int, str]], size: int, token: Mapping[str, str], apart: int) -> list[Plot]:
     """Family names left of rows and above columns, where a block has room for one; how many others follow them."""
     most = [block for block in blocks if (block[1] - block[0]) * MATRIX_PIXELS / max(size, 1) >= NAME_HEIGHT]
     rest = [block for block in blocks if block not in most]
     named = [((start + stop - 1) / 2, plain(family, 14)) for start, stop, family in most]
     if rest:
         named.append(((rest[0][0] + rest[-1][1] - 1) / 2, f"{len(rest)} smaller"))
+    above: list[tuple[float, str]] = []
+    for middle, text in named:
+        if not above or (middle - above[-1][0]) * MATRIX_PIXELS / max(size, 1) >= apart:
+            above.append((middle, text))
     look = (12, token["soft"])
     turned: Plot = {"yref": "paper", "xanchor": "left", "yanchor": "bottom", "textangle": -45, "xshift": -6}
     return [
         *(plots.note(-0.5, middle, text, *look, xanchor="right", xshift=-6) for middle, text in named),
-        *(plots.note(middle, 1, text, *look, **turned) for middle, text in named),
+        *(plots.note(middle, 1, text, *look, **turned) for middle, text in above),
     ]
 
 

@@ -12,6 +12,7 @@ from typing import Any
 from urllib.parse import parse_qsl, urlencode
 
 import dash_mantine_components as dmc
+import numpy as np
 import pandas as pd
 import plotly.graph_objects as go
 from dash import Dash, Input, Output, dcc, html
@@ -733,7 +734,8 @@ def _budget(cache: QueryCache, view: View, frame: pd.DataFrame) -> PrintFigure:
 
 def _confusion(cache: QueryCache, view: View, cells: pd.DataFrame) -> PrintFigure:
     order = attribution.confusion_order(cache.ask(queries.sources, view.roster))
-    figure = go.Figure(attribution.confusion_matrix(cells, order, theme=view.theme))
+    narrow = 2 * attribution.TURNED_WIDTH  # a sheet shows the drawing at less than half its size
+    figure = go.Figure(attribution.confusion_matrix(cells, order, theme=view.theme, apart=narrow))
     total, wrong = int(cells["count"].sum()), int(cells.loc[cells["truth"] != cells["predicted"], "count"].sum())
     at = _accuracy(cache, view)
     right = f" Right in {100 * at['value'].iloc[0]:.1f} %{pieces.spread_text(at.iloc[0])}." if len(at) else ""
@@ -767,14 +769,16 @@ def _ringed(cache: QueryCache, view: View, name: str, printed: PrintFigure, case
     names, figure = dict(tables.rows(own, "source", "name")), go.Figure(printed.figure)
     said = f" Ringed, of the case: {', '.join(names.values())}."
     if name == "map":
-        places = map.scaled(_points(cache, view)[["source", "name", "x", "y"]])
-        places = places[places["source"].isin(names)]
+        points = map.scaled(_points(cache, view)[["source", "name", "x", "y"]])
+        points = points[points["source"].isin(names)]
         ring: Plot = {"mode": "markers", "marker": plots.outlined(20, "rgba(0,0,0,0)", PAPER["ink"], 2)}
-        figure.add_trace(plots.scatter("of the case", places["x"], places["y"], **ring))
+        figure.add_trace(plots.scatter("of the case", points["x"], points["y"], **ring))
         return dataclasses.replace(printed, figure=figure, caption=printed.caption + said)
     reach = max(0.5, len(order) / 50)
-    for place in own.index:
-        corners = {"x0": place - reach, "x1": place + reach, "y0": place - reach, "y1": place + reach}
+    places = own.index.to_numpy()
+    for run in np.split(places, np.flatnonzero(np.diff(places) > 2 * reach) + 1):  # rings would lie over each other
+        low, high = float(run[0] - reach), float(run[-1] + reach)
+        corners = {"x0": low, "x1": high, "y0": low, "y1": high}
         figure.add_shape(type="circle", line=plots.pen(PAPER["ink"], 1.5), **corners)
     said = " ".join([said, *pieces.taken_for(cache, view, names)])
     return dataclasses.replace(printed, figure=figure, caption=printed.caption + said)
