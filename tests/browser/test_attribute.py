@@ -817,7 +817,7 @@ def test_a_presenter_shows_map_accuracy_a_confusion_and_the_case_by_four_keys(br
     assert not any(head.startswith("The atlas in general") for head in heads)  # none of its reader
     findings = browser.text(".sheet-cover .findings")
     ended = "tests with 10 traces of enrolled sources that ended in SUPPORTS, with nothing claimed"
-    assert findings.startswith("Of ") and ended in findings
+    assert findings.startswith("Where the nearest other source is claimed") and ended in findings
     assert "With 10 traces the most probable source" in findings
     panel = "return getComputedStyle(document.querySelector(arguments[0])).getPropertyValue('--panel')"
     assert browser.run(panel, ".sheet-case") == browser.run(panel, ":root") != browser.run(panel, ".sheet-cover")
