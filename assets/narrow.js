@@ -200,7 +200,7 @@
     const data = traces.map((trace) => ({ ...trace }));
     const layout = structuredClone(wide), margin = layout.margin, before = { ...margin };
     const heat = data.find((trace) => trace.type === "heatmap"), { yaxis } = layout;
-    const rows = yaxis && yaxis.ticktext && margin.l > 96 && !heat;
+    const rows = yaxis && yaxis.ticktext && margin.l > 96 && !heat && !(yaxis.title && yaxis.title.text);
     let drawing = Math.max(height - margin.t - margin.b, 120), key = [];
     if (rows) drawing = nameAbove(data, layout, width - 2 * EDGE, ground);
     else {
@@ -263,10 +263,12 @@
   }
 
   // A low slide: labels of line ends get one line each, with the number at their end, and are moved apart in its pixels.
-  function endsApart(wide, height) {
+  function endsApart(wide, width, height) {
     const layout = structuredClone(wide), { margin, yaxis: { range: [low, high] } } = layout;
     const notes = layout.annotations.filter((note) => atEnd(note) && note.name !== "head").sort((a, b) => a.y - b.y);
-    const pitch = (LINE - 2) * (high - low) / (height - margin.t - margin.b), most = Math.floor((margin.r - 24) / LETTER);
+    const pitch = (LINE - 2) * (high - low) / (height - margin.t - margin.b);
+    margin.r = Math.max(margin.r, Math.min(0.4 * width, LETTER * longest(notes.map((note) => note.text.replace(/<br>/g, " "))) + 40));
+    const most = Math.floor((margin.r - 24) / LETTER);
     const before = notes.map((note) => note.y);
     notes.forEach((note, i) => {
       const words = note.text.replace(/<br>/g, " ").split(" "), number = words.pop(), all = words.length;
@@ -286,7 +288,7 @@
     const body = plot.closest(".figure-body[style*=height]"), width = plot.clientWidth;
     const low = presented() && width >= NARROW && plot.clientHeight < LOW && ((layout && layout.shapes) || []).some((shape) => shape.name === "leader");
     plot.atlasLow = low;
-    if (low) return { data, layout: endsApart(layout, plot.clientHeight), ...rest };
+    if (low) return { data, layout: endsApart(layout, width, plot.clientHeight), ...rest };
     if (body && body.atlasHeight) { body.style.height = body.atlasHeight; body.atlasHeight = ""; }
     if (!width || width >= NARROW || !layout || !layout.margin || layout.scene || !layout.xaxis || plot.closest("#map")) {
       return plot.atlasWide;

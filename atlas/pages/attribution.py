@@ -40,9 +40,10 @@ NAMED = 5
 """Lines that a figure names in a colour."""
 LEVELS = (0.95, 0.9, 0.8, 0.5)
 """Shares of right answers; the highest that is reached says from how many traces on a source is clear."""
+LISTED = 6
+"""So many lines without a name are named in a figure's sentence; more are counted."""
 APART = 0.2
 """How far from the chosen reader's a line ends whose name stands in free room."""
-"""The date at the end of a version's name."""
 POSTERIORS = {"sum": "summed evidence", "mean": "mean evidence"}
 OTHERS_HELP = "Draws the lines of other readers of the same text behind that of the header's reader, or leaves them out"
 METRIC_HELP = {
@@ -226,11 +227,13 @@ def _other_readers_here(cache: QueryCache, view: View, reader: str) -> list[Comp
     kinds = [("Best measured here", here), ("Live, for traces of your own", live)]
     if len(live) and here.idxmax() == live.idxmax():
         kinds = [("Best measured here, and live for traces of your own", here)]
+    names = names_of(cache, [reader, *map(str, here.index.drop(reader, errors="ignore"))])
     for words, rates in kinds:
         if len(rates) and (other := str(rates.idxmax())) != reader:
             address = f"{PAGE.path}?{dataclasses.replace(view, reader=other).query()}"
-            link = dcc.Link(names_of(cache, [reader, other])[other], address)
-            sentences += [f" {words}: ", link, f", {percent(here[other])}."]
+            link = dcc.Link(names[other], address)
+            shown = "answer-live" if words.startswith("Live") else None  # on a slide the first one is left out
+            sentences.append(html.Span([f" {words}: ", link, f", {percent(here[other])}."], className=shown))
     return sentences
 
 
@@ -297,8 +300,12 @@ def _grey_lines(cache: QueryCache, view: View, behind: pd.DataFrame, lines: Sequ
     if not values:
         return []
     ends = " to ".join(dict.fromkeys(figure_text(value) for value in sorted(here["value"].iloc[[0, -1]])))
-    slide = f" · Grey, without a name: {plots.count(len(values), 'more reader')}, {ends} at K = {view.k}."
-    return [f" In grey, without a name there: {'; '.join(values)}.", html.Span(slide, className="slide-only")]
+    many = f"{plots.count(len(values), 'more reader')}, {ends} at K = {view.k}"
+    said = "; ".join(values) if len(values) <= LISTED else f"{many}; the table names them"
+    return [
+        f" In grey, without a name there: {said}.",
+        html.Span(f" · Grey, without a name: {many}.", className="slide-only"),
+    ]
 
 
 def _clear_from(view: View, own: pd.DataFrame) -> str:
@@ -395,7 +402,7 @@ def _confusion(cache: QueryCache, view: View, cells: pd.DataFrame) -> FigureView
     sentence: list[Component | str] = [
         _taken_for(cache, view, cells),
         f"Rows are the true source, columns the answer at {drawing.traces(view.k)}; {shown}. "
-        f"n = {total:,} groups over three seeds, {wrong:,} of them wrong.",
+        f"n = {total:,} groups over three seeds{', of the same traces each' * (view.k == 1)}, {wrong:,} of them wrong.",
         html.Span(" Click a cell for its two sources.", className="pointing"),
     ]
     return FigureView(figure, sentence)

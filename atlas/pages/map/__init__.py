@@ -251,13 +251,14 @@ def _counted(points: pd.DataFrame, view: View) -> str:
     front = points.loc[_front(points, view), "source"].nunique()
     dated = bool(months_of(view.released)) and not view.released.endswith(UNDATED)
     sized = view.size != "all" and not view.unsized
-    filters = (dated, "with a date", stated_month), (sized, "of known size", stated_size)
+    filters = (dated, "a date", stated_month), (sized, "a size", stated_size)
+    whole = points["source"].nunique()
     for on, _, read in filters:
         points = points[points["name"].map(read).notna()] if on else points
-    stated, count = " and ".join(words for on, words, _ in filters if on), points["source"].nunique()
+    stated = " and ".join(words for on, words, _ in filters if on)
     if stated:
-        return f"{front} of the {count} sources {stated}"
-    return f"{count} sources" if front == count else f"{front} of {count} sources"
+        return f"{front} of {whole} sources, {points['source'].nunique()} of which state {stated}"
+    return f"{whole} sources" if front == whole else f"{front} of {whole} sources"
 
 
 def _mapped(cache: QueryCache) -> dict[str, list[str]]:
@@ -624,7 +625,7 @@ def _scale(cache: QueryCache, view: View) -> list[Component]:
     missing = int(front.isin(found.unknown).sum())
     which = "of any size" if own else "shown"
     of = f"all {len(front)}" if len(front) == len(found.tints) else f"the {len(front)} {which}"
-    faint = f"Not known of {missing} of {of}: faint." if missing and not told else ""
+    faint = f"Not known for {missing} of {of}: drawn faint." if missing and not told else ""
     notes = [pieces.words(text) for text in (_ends(cache, view), faint) if text]
     return [bar, html.Div(ends, className="scale-ends"), *notes]
 

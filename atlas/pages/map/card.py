@@ -29,7 +29,7 @@ NEAREST = 5
 """Neighbours that are linked and listed, as many as the authors' viewer shows."""
 WITHIN = 10
 """Rank up to which a reader counts as agreeing that a source is near."""
-WITH_PROMPT, WITHOUT_PROMPT = "how the proxy reads them", "how the proxy reads them without the prompt"
+WITH_PROMPT, WITHOUT_PROMPT = (f"how the proxy reads them {which} the prompt" for which in ("with", "without"))
 BOTH_WAYS = "how the proxy reads them, with the prompt and without"
 AXIS_HELP = (
     "Every source's signature projected at a right angle onto the line from the selection to the second source, in the "

@@ -151,11 +151,11 @@ def test_filters_are_counted_and_what_no_name_states_is_told(cache: QueryCache, 
     assert "Shown: dated 2025-01 to 2025-06; faint: 27 undated, 0 outside" in told(released=half)
     assert "2025-06; faint by date alone: 27 undated" in told(released=half, access="api")
     stated = points.assign(name=["a-2025-04-14", "b-3b-2025-08-01", "c-7B", *points["name"][3:]])
-    assert map._counted(stated, dataclasses.replace(view, released=half)) == "1 of the 2 sources with a date"
+    assert map._counted(stated, dataclasses.replace(view, released=half)) == "1 of 27 sources, 2 of which state a date"
     small = dataclasses.replace(view, size="small")
-    assert map._counted(stated, small) == "1 of the 2 sources of known size"
+    assert map._counted(stated, small) == "1 of 27 sources, 2 of which state a size"
     both = dataclasses.replace(small, released=half)
-    assert map._counted(stated, both) == "0 of the 1 sources with a date and of known size"
+    assert map._counted(stated, both) == "0 of 27 sources, 1 of which state a date and a size"
     assert "2025-06, and 27 undated; faint: 0 outside" in told(released=f"{half},undated")
     assert "faint: 27 of unknown size, 0 outside" in told(size="small")
     assert "by name, and 27 of unknown size; faint: 0 outside" in told(size="small", unsized="on")
@@ -171,9 +171,9 @@ def test_colours_of_size_say_of_how_many_none_is_known_under_a_filter_by_size(
     monkeypatch.setattr(map, "colouring", lambda *_: found)
     small = dataclasses.replace(view, colour="size", size="small")
     for shown, words in (
-        (small, "Not known of 1 of all 27: faint."),
-        (dataclasses.replace(small, families=("GPT",)), "Not known of 1 of the 4 of any size: faint."),
-        (dataclasses.replace(small, size="all", families=("GPT",)), "Not known of 1 of the 4 shown: faint."),
+        (small, "Not known for 1 of all 27: drawn faint."),
+        (dataclasses.replace(small, families=("GPT",)), "Not known for 1 of the 4 of any size: drawn faint."),
+        (dataclasses.replace(small, size="all", families=("GPT",)), "Not known for 1 of the 4 shown: drawn faint."),
     ):
         assert words in json.dumps(map._scale(cache, shown), default=lambda part: part.to_plotly_json())
 
