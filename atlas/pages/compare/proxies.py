@@ -267,17 +267,18 @@ def variance_answer(cache: QueryCache, view: View) -> list[Component | str]:
     if frame.empty:
         return _not_measured(view)
     drift = int((whole.loc[whole["series"] == "ac", "value"] > 1).sum())
-    own = frame[frame["proxy_name"].eq(frame["proxy_name"].iloc[0])]  # as it reads the response alone, and the prompt too
+    own = frame[frame["proxy_name"].eq(frame["proxy_name"].iloc[0])]
     ways = {"r": "the response alone", "ur": "the prompt too"}
-    said: list[Component | str] = []
-    for row in tables.rows(own):
-        than = "" if said else " as much as the prompt does"
-        said += [", " * bool(said), html.Strong(f"{rate_text(row.value)} times"), f"{than} where it reads {ways[row.view]}"]
-    return [
-        f"The source changes a fingerprint of {own['proxy_name'].iloc[0]} ", *said,
-        f" (variance). It counts for more in {int((frame['value'] > 1).sum())} of {plots.count(len(frame), 'reader')}, "
-        f"in {drift} where only the drift is read.",
-    ]  # fmt: skip
+    said: list[Component | str] = [f"The source changes a fingerprint of {own['proxy_name'].iloc[0]} "]
+    for i, row in enumerate(tables.rows(own)):
+        than = "" if i else " as much as the prompt does"
+        said += [
+            ", " * bool(i),
+            html.Strong(f"{rate_text(row.value)} times"),
+            f"{than} where it reads {ways[row.view]}",
+        ]
+    counts = f"{int((frame['value'] > 1).sum())} of {plots.count(len(frame), 'reader')}"
+    return [*said, f" (variance). It counts for more in {counts}, in {drift} where only the drift is read."]
 
 
 @pieces.needs(variance_rows, _missing("variance", "--stage controls --method variance --view ur,r"))
