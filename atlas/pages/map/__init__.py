@@ -257,7 +257,7 @@ def _counted(points: pd.DataFrame, view: View) -> str:
         points = points[points["name"].map(read).notna()] if on else points
     stated = " and ".join(words for on, words, _ in filters if on)
     if stated:
-        return f"{front} of {whole} sources, {points['source'].nunique()} of which state {stated}"
+        return f"{front} of {whole} sources ({points['source'].nunique()} state {stated})"
     return f"{whole} sources" if front == whole else f"{front} of {whole} sources"
 
 

@@ -151,11 +151,11 @@ def test_filters_are_counted_and_what_no_name_states_is_told(cache: QueryCache, 
     assert "Shown: dated 2025-01 to 2025-06; faint: 27 undated, 0 outside" in told(released=half)
     assert "2025-06; faint by date alone: 27 undated" in told(released=half, access="api")
     stated = points.assign(name=["a-2025-04-14", "b-3b-2025-08-01", "c-7B", *points["name"][3:]])
-    assert map._counted(stated, dataclasses.replace(view, released=half)) == "1 of 27 sources, 2 of which state a date"
+    assert map._counted(stated, dataclasses.replace(view, released=half)) == "1 of 27 sources (2 state a date)"
     small = dataclasses.replace(view, size="small")
-    assert map._counted(stated, small) == "1 of 27 sources, 2 of which state a size"
+    assert map._counted(stated, small) == "1 of 27 sources (2 state a size)"
     both = dataclasses.replace(small, released=half)
-    assert map._counted(stated, both) == "0 of 27 sources, 1 of which state a date and a size"
+    assert map._counted(stated, both) == "0 of 27 sources (1 state a date and a size)"
     assert "2025-06, and 27 undated; faint: 0 outside" in told(released=f"{half},undated")
     assert "faint: 27 of unknown size, 0 outside" in told(size="small")
     assert "by name, and 27 of unknown size; faint: 0 outside" in told(size="small", unsized="on")
