@@ -18,9 +18,9 @@ LINE_HEIGHT, LEAST_HEIGHT = 34, 22
 ROOM = 400  # pixels of lines before they move closer together
 LONGEST, LONGEST_SMALL = 40, 44  # letters of a name on one line of type, and of small ones
 LEFT, RIGHT = 252, 136  # margins of the names and of the numbers, in pixels
-TALL = 12  # lines that a window holds; more have their axis above them
+TALL = 18  # lines that a window holds; more have their axis above them
 FEW = 3  # lines between which there is room for a second number
-BARS = "Thick bars: 95 % interval; thin bars: one standard deviation over the folds"
+BARS = "Thick bars: 95 % interval; thin bars: one standard deviation over the {}"
 RANGE = ", 95 % interval {} to {}"
 
 
@@ -143,7 +143,8 @@ def dot_rows(
     across = plots.titled(axis, range=bounds, tickformat=".2~f")
     heads = set(names) - set(frame["row"])
     both_bars = ranged_rows.loc[frame["std"].notna() | frame["low"].notna(), "ranged"].nunique() > 1
-    bars = {"title": {"text": BARS, "side": "top", "font": {"size": 12}}} if tall and both_bars else {}
+    title = BARS.format("splits" if unit == "splits" else "folds")
+    bars = {"title": {"text": title, "side": "top", "font": {"size": 12}}} if tall and both_bars else {}
     return name_lines(names, theme, traces, across, shapes, notes, heads=heads, **bars)
 
 
@@ -231,7 +232,9 @@ def name_lines(
     grid = [plots.level(at, token["line"]) | {"layer": "below"} for at in lines]
     marks = {"shapes": [*grid, *shapes], "annotations": list(annotations)}
     more = {"showlegend": True, "legend": {**plots.LEGEND, **legend}, "dragmode": False, **marks}
-    margin, side = ((LEFT, RIGHT, 100, 16), "top") if len(names) > TALL else ((LEFT, RIGHT, 60, 56), "bottom")
+    # More than five entries stand on two lines, which would meet the words of a level.
+    head = 60 if sum(trace.get("showlegend", True) for trace in traces) <= 5 else 84
+    margin, side = ((LEFT, RIGHT, 100, 16), "top") if len(names) > TALL else ((LEFT, RIGHT, head, 56), "bottom")
     return plots.plot(theme, margin, traces, {**plots.STILL, "side": side, **across}, upwards, **more)
 
 

@@ -22,7 +22,7 @@ READOUTS: dict[str, Series] = {
     "distance": Series("embedding distance", "triangle-up", 0, 5),
 }
 """Readouts that figures always show."""
-OTHER = {"other": Series("best of its other readouts", "cross", -1, 4)}
+OTHER = {"other": Series("another readout (named in the table)", "cross", -1, 4)}
 USUAL = ("dc-ac", "match", "distance")  # the readout of a reader that its row is called after
 BLOCKS = ("dc", "ac")  # readouts of one half of a fingerprint alone
 FORMS = {
@@ -56,8 +56,10 @@ def readout_dots(
     level = None if chance is None else Level(chance, "a coin")
     series = frame["readout"].where(frame["readout"].isin(list(READOUTS)), "other")
     marks = frame.assign(series=series, words=[readout_words(readout) for readout in frame["readout"]])
-    others = "; ".join(dict.fromkeys(marks.loc[series == "other", "words"]))
-    named = {key: dataclasses.replace(one, words=others or one.words) for key, one in OTHER.items()}
+    others = marks.loc[series == "other", "words"].unique()
+    # One is named in the legend; several have no room there.
+    other = {"words": others[0]} if len(others) == 1 else {}
+    named = {key: dataclasses.replace(one, **other) for key, one in OTHER.items()}
     return dot_rows(marks, names, READOUTS | named, theme=theme, axis=axis, usual=(), level=level, unit="splits")
 
 

@@ -870,7 +870,10 @@ def _lines(cache: QueryCache, frame: pd.DataFrame) -> dict[str, str]:
     names = reader_names(cache)
     ordered = frame.sort_values(["origin", "value"], ascending=[True, False], kind="stable").drop_duplicates("row")
     by_row = {row_of(reader): name for reader, name in list(names.items())[::-1]}
-    return {str(row): by_row[str(row)] for row in ordered["row"]}
+    own = ordered["row"].map(by_row)
+    # One that was measured here and published under another id has one name twice.
+    twice = own.duplicated(keep=False) & ordered["origin"].eq("published")
+    return dict(zip(ordered["row"], own.mask(twice, own + " · published"), strict=True))
 
 
 @pieces.needs(summaries, lambda _, view: unmeasured(view, f"{MEASURES[view.measure].lower()} of relationships"))

@@ -173,7 +173,7 @@ def test_headings_have_no_line_and_many_rows_have_their_axis_above() -> None:
     )
     series = {"a": dots.Series("all", "circle", 1, 0)}
     tall = dots.dot_rows(frame, names, series, theme="dark", axis="Accuracy", usual=["a"])["layout"]
-    assert tall["xaxis"]["side"] == "top" and tall["legend"]["title"]["text"] == dots.BARS
+    assert tall["xaxis"]["side"] == "top" and tall["legend"]["title"]["text"] == dots.BARS.format("folds")
     assert tall["yaxis"]["ticktext"][:2] == ["<b>Members</b>", "Reader 0"] and tall["yaxis"]["showgrid"] is False
     assert [shape["y0"] for shape in tall["shapes"]] == list(range(1, len(names)))
     short = dots.dot_rows(frame[:2], {"r0": "One", "r1": "Two"}, series, theme="dark", axis="Accuracy", usual=["a"])
