@@ -13,7 +13,7 @@ from dash.development.base_component import Component
 from atlas import shell
 from atlas.api import answers
 from atlas.data import DOMAIN_NAMES, QueryCache, questions
-from atlas.pages import brief, compare, relationships
+from atlas.pages import brief, compare, pieces, relationships
 from atlas.pages.attribute import sections, visitor
 from atlas.shell import Page, aria, icon
 from atlas.state import View
@@ -297,7 +297,10 @@ def register(app: Dash, pages: Sequence[Page]) -> None:
             if table.empty:
                 remedy = "Choose another reader, roster or domain above"
                 return shell.empty("There are no rows for this choice", remedy)
-            return shell.table(table, identity={"type": "grid", "figure": figure})
+            # Codes belong to the CSV alone.
+            table, heads = pieces.readable(questions(), table)
+            heads |= metas[figure].heads
+            return shell.table(table, identity={"type": "grid", "figure": figure}, heads=heads)
 
         return [shown(identity["figure"]) for identity in identities]
 

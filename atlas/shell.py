@@ -44,6 +44,7 @@ NUMBER_COLUMNS: Mapping[str, str] = {
 }
 HEADERS = {
     **{"k": "K", "n": "Groups", "std": "Std", "predicted": "Answered", "rank_back": "Rank back"},
+    **{"groups": "Groups drawn", "p_value": "p", "p_holm": "Holm p", "dc": "DC", "ac": "AC"},
     **{"confused_name": "Most confused with", "confused_count": "Times"},
     **{"code_version": "Commit", "duration_s": "Seconds", "started_at": "Date (UTC)"},
 }
@@ -63,6 +64,7 @@ class FigureMeta:
     key: BuildKey | None = None  # None where the figure itself lists the builds
     reader: Callable[[QueryCache, View], str] = QueryCache.attribution_reader  # whose numbers are shown
     also: BuildKey = lambda _cache, _view: None  # a second table, which another build may have written
+    heads: Mapping[str, str] = dataclasses.field(default_factory=dict)  # of columns of its table view
 
     def builds(self, cache: QueryCache, view: View) -> pd.DataFrame:
         """Rows of table ``builds`` behind the figure, each build once, newest first."""
@@ -411,11 +413,15 @@ def hashed(value: object) -> Component | str:
     return html.Code(f"sha256 {value[:16]}…", title=value) if isinstance(value, str) and value else ""
 
 
-def table(frame: pd.DataFrame, *, identity: str | dict[str, str] | None = None, **options: Any) -> Component:
-    """Rows as an AG Grid: sortable, filterable, numbers right-aligned, names as text."""
+def table(
+    frame: pd.DataFrame, *, identity: str | dict[str, str] | None = None, heads: Mapping[str, str] | None = None,
+    **options: Any,
+) -> Component:  # fmt: skip
+    """Rows as an AG Grid: sortable, filterable, numbers right-aligned, names as text; heads : other than usual."""
     columns = []
     for name, values in frame.items():
-        column: dict[str, Any] = {"field": str(name), "headerName": header(str(name)), "minWidth": 92}
+        head = (heads or {}).get(str(name)) or header(str(name))
+        column: dict[str, Any] = {"field": str(name), "headerName": head, "minWidth": 92}
         if pd.api.types.is_float_dtype(values):
             rate = str(name).startswith(RATES) and float(values.max()) <= 1
             kind = "cosine" if name == "cosine" else "p" if str(name).startswith("p_") else "rate" if rate else "number"
@@ -424,7 +430,7 @@ def table(frame: pd.DataFrame, *, identity: str | dict[str, str] | None = None, 
             column |= number_column("count")
         else:
             longest = max((len(str(text)) for text in values.dropna()), default=0)
-            width = 320 if name == "command" else min(240, max(140, 7 * longest + 24))  # a tooltip holds what is cut
+            width = 320 if name == "command" else min(216, max(120, 7 * longest + 24))  # a tooltip holds what is cut
             column |= {"filter": "agTextColumnFilter", "minWidth": width, "tooltipField": str(name), "flex": 1}
         columns.append(column)
     return ag_grid(identity, frame, columns, {"flex": 1}, {"ensureDomOrder": True, **options})

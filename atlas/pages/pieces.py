@@ -21,7 +21,8 @@ from atlas.data import CONDITION_NAMES, DOMAIN_NAMES, GLOBAL, QueryCache, questi
 from atlas.drawing import FigureView
 from atlas.figures import tables
 from atlas.figures.dots import height_of
-from atlas.state import BUDGETS, METRICS, REDUCTIONS, View
+from atlas.figures.relationships import readout_words
+from atlas.state import BUDGETS, MEASURES, METRICS, REDUCTIONS, View
 from backend.enrolment.catalogue import alike
 from backend.store import queries
 
@@ -46,6 +47,11 @@ REDUCTION_HELP = (
     "How the five folds become one number. Pooled: all groups together, then the mean over three seeds. By fold: each "
     "fold alone, then the mean and the spread of the five"
 )
+LEAD = [
+    *("name", "reader", "other", "readout", "responses", "condition", "benchmark", "fold", "metric"),
+    *("k", "value", "std", "low", "high", "n"),
+]
+"""Columns of a figure's table that stand first, in this order."""
 NEAREST = 10
 """Neighbours of a source that are listed."""
 INTERVAL = "95 % interval"
@@ -442,6 +448,44 @@ def accuracy_builds(readers: Callable[[QueryCache, View], Iterable[str]]) -> Bui
 def without(rows: Rows, *columns: str) -> Rows:
     """Rows without columns that only the drawing needs."""
     return lambda cache, view: rows(cache, view).drop(columns=list(columns), errors="ignore").reset_index(drop=True)
+
+
+def readable(cache: QueryCache, frame: pd.DataFrame) -> tuple[pd.DataFrame, dict[str, str]]:
+    """Rows of a figure as a page shows them, names for codes and numbers first, and heads of columns."""
+    readers = tables.rows(cache.ask(queries.readers), "reader", "name")
+    called = {code: cache.reader_name(one.reader) for one in readers for code in (one.reader, one.name)}
+    words: dict[str, Callable[[Any], Any]] = {
+        **dict.fromkeys(("name", "reader", "subject", "reference", "other"), lambda code: called.get(code, code)),
+        **dict.fromkeys(("readout", "subject_readout", "reference_readout"), readout_words),
+        "benchmark": domain_words, "condition": condition_words,
+        "reduction": lambda code: REDUCTIONS.get(code, code), "origin": lambda code: shell.ORIGINS.get(code, code),
+        "metric": lambda code: (METRICS | MEASURES).get(code) or shell.header(code),
+    }  # fmt: skip
+    out = frame.assign(**{name: frame[name].map(tell) for name, tell in words.items() if name in frame})
+    # A name of its own counts where its code is not known, or tells of something else: sources near one of a reader.
+    whose = {"reader", "family"} & set(frame) == {"reader"}
+    if whose and "name" in frame:
+        known = zip(frame["reader"], out["name"], strict=True)
+        out["name"] = [called.get(code, name) for code, name in known]
+    heads = {"condition": "Responses"}
+    if "benchmark" in frame and frame["benchmark"].isin(list(DOMAIN_NAMES)).any():
+        heads["benchmark"] = "Domain"
+    if "name" in frame and (whose or frame["name"].isin(list(called)).any()):
+        heads["name"] = "Reader"
+    if "reduction" in frame and frame["reduction"].nunique() == 1:
+        heads["std"] = "Std, folds" if frame["reduction"].iloc[0] == "fold" else "Std, seeds"
+    needless = ["build_id", "hypotheses", "pair_id", "pair_set"]
+    needless += ["method", "proxy", "proxy_name", "view"] if "reader" in frame else []
+    needless += ["reader", "source", "neighbor"] if "name" in frame else []
+    for name in [str(name) for name in frame if f"{name}_name" in frame]:
+        needless.append(name)
+        heads[f"{name}_name"] = shell.header(name)
+    if "value" in frame and "metric" in frame and frame["metric"].nunique() == 1:
+        heads["value"] = str(out["metric"].iloc[0])
+        needless.append("metric")
+    if "value" in frame and {"name", "reader"} & set(frame):
+        out = out[[*(name for name in LEAD if name in out), *out.columns.difference(LEAD, sort=False)]]
+    return out.drop(columns=needless, errors="ignore"), heads
 
 
 # ---- curves with bands ----------------------------------------------------------------------------------------------

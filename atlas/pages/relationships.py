@@ -1060,12 +1060,20 @@ def _tests_key(cache: QueryCache, view: View) -> dict[str, object]:
 
 
 metrics_builds = pieces.builds("relationship_metrics", lambda _cache, view: {"protocol": view.protocol})
-_SUMMARIES = pieces.without(summaries, "build_id", "row")
+_SUMMARIES = pieces.without(
+    lambda cache, view: (rows := summaries(cache, view)).assign(name=rows["reader"].map(reader_names(cache))),
+    "build_id", "row",
+)  # fmt: skip
+OVER_SPLITS = {"std": "Std, splits", "n": "Splits"}
+LESS = {
+    "subject": "Reader", "subject_readout": "Readout", "reference": "Less reader", "reference_readout": "Less readout",
+    "n": "Splits",
+}  # fmt: skip
 _CONTRASTS = pieces.without(_contrast_rows, "build_id", "row")
 FIGURES = {
     "readouts": PageFigure(
         "Which reader tells related models from unrelated ones?", readouts,
-        shell.FigureMeta(_SUMMARIES, metrics_builds, shown_reader),
+        shell.FigureMeta(_SUMMARIES, metrics_builds, shown_reader, heads=OVER_SPLITS),
     ),
     "kinship": PageFigure(
         "How far apart do related and unrelated pairs lie?", _exemplified(kinship),
@@ -1080,7 +1088,8 @@ FIGURES = {
         400, grid=True,
     ),
     "contrasts": PageFigure(
-        "Do both halves of the fingerprint help?", _contrasts, pieces.meta(_CONTRASTS, "comparisons", _tests_key),
+        "Do both halves of the fingerprint help?", _contrasts,
+        dataclasses.replace(pieces.meta(_CONTRASTS, "comparisons", _tests_key), heads=LESS),
         _contrasts_height,
     ),
     "tested": PageFigure(

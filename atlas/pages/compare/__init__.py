@@ -73,6 +73,9 @@ CONTROLS = {
 """Controls that a figure follows; others follow the budget."""
 STORED = ("tab", "figure", "back")
 """Choices that links alone change."""
+OVER_FOLDS = {"std": "Std, folds"}
+"""Heads of the tables of figures whose bars are the spread over the folds, also of what pools them."""
+ACCURACY = {**OVER_FOLDS, "value": "Accuracy"}
 FIXED = ("reached", "variance")
 """Figures that no control changes."""
 MOVED = {
@@ -250,7 +253,9 @@ def register(app: Dash) -> None:
         return no_update
 
 
-def _meta(rows: pieces.Rows, store: str = "attribution_metrics", here: bool = False) -> shell.FigureMeta:
+def _meta(
+    rows: pieces.Rows, store: str = "attribution_metrics", here: bool = False, heads: Mapping[str, str] = OVER_FOLDS
+) -> shell.FigureMeta:
     """Rows, and their builds: the readers in the rows; here : of the view's domain and responses alone."""
 
     def builds(cache: QueryCache, view: View) -> tuple[str, dict[str, object]]:
@@ -260,7 +265,7 @@ def _meta(rows: pieces.Rows, store: str = "attribution_metrics", here: bool = Fa
             key |= {"benchmark": view.domain, "condition": readers.grouped_condition(cache, view)}
         return store, key | ({"reader": tuple(dict.fromkeys(frame["reader"]))} if "reader" in frame else {})
 
-    return shell.FigureMeta(rows, builds, readers.first)
+    return shell.FigureMeta(rows, builds, readers.first, heads=heads)
 
 
 def _plain(rows: pieces.Rows) -> pieces.Rows:
@@ -289,7 +294,7 @@ def _plain(rows: pieces.Rows) -> pieces.Rows:
 _GAINS = readouts.of_fused(pieces.without(readouts.gain_rows, "row", "p_text", "p_raw", "clear"))
 FIGURES = {
     "curves": PageFigure(
-        "What do more traces bring each reader?", readers.curves, _meta(readers.curve_rows, here=True), 340
+        "What do more traces bring each reader?", readers.curves, _meta(readers.curve_rows, here=True, heads={}), 340
     ),
     "ends": PageFigure(
         "Where do they end, and is the difference real?", readers.ends, _meta(readers.end_rows, here=True), grid=True
@@ -300,7 +305,9 @@ FIGURES = {
     ),
     "brings": PageFigure(
         "What does each member of the fused readout bring?", readouts.members,
-        shell.FigureMeta(readouts.of_fused(_plain(readouts.member_rows)), readouts.members_builds, readers.first),
+        shell.FigureMeta(
+            readouts.of_fused(_plain(readouts.member_rows)), readouts.members_builds, readers.first, heads=ACCURACY
+        ),
     ),
     "gains": PageFigure(
         "Is the fused readout better by more than luck?", readouts.gains,
@@ -317,15 +324,19 @@ FIGURES = {
         grid=True,
     ),
     "depths": PageFigure(
-        "Where in the proxy does the knowledge sit?", proxies.depths, _meta(proxies.depth_rows, "layer_scores"), 330
+        "Where in the proxy does the knowledge sit?", proxies.depths,
+        _meta(proxies.depth_rows, "layer_scores", heads={"std": "Std, fits"}), 330,
     ),
     "parts": PageFigure(
-        "Is it the mean or the drift that tells sources apart?", proxies.parts, _meta(_plain(proxies.part_rows))
+        "Is it the mean or the drift that tells sources apart?", proxies.parts,
+        _meta(_plain(proxies.part_rows), heads=ACCURACY),
     ),
-    "views": PageFigure("Does the proxy need to see the prompt?", proxies.views, _meta(_plain(proxies.view_rows))),
+    "views": PageFigure(
+        "Does the proxy need to see the prompt?", proxies.views, _meta(_plain(proxies.view_rows), heads=ACCURACY)
+    ),
     "forms": PageFigure(
         "Which summary of a response keeps the source?", proxies.forms,
-        shell.FigureMeta(_plain(proxies.form_rows), proxies.forms_builds, readers.first),
+        shell.FigureMeta(_plain(proxies.form_rows), proxies.forms_builds, readers.first, heads=ACCURACY),
     ),
     "variance": PageFigure(
         "Do fingerprints follow the source or the prompt?", proxies.variance,

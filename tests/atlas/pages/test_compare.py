@@ -527,3 +527,13 @@ def test_what_was_not_measured_names_its_command(tmp_path: Path) -> None:
 def test_a_link_without_readers_puts_the_headers_first(asked: QueryCache, view: View) -> None:
     assert readers.chosen(asked, view)[0] == TINY
     assert readers.chosen(asked, asked.resolve_view(View(readers=(VAST,)))) == [VAST]
+
+
+def test_tables_of_figures_name_their_readers_and_begin_with_the_numbers(asked: QueryCache, view: View) -> None:
+    frame = readers.condition_rows(asked, view)
+    shown, heads = pieces.readable(asked, frame)
+    first = ["name", "condition", "benchmark", "k", "value", "std", "n"]
+    assert list(shown)[: len(first)] == first and not {"reader", "metric", "build_id"} & set(shown)
+    assert set(shown["name"]) == {asked.reader_name(reader) for reader in frame["reader"]}
+    assert set(shown["condition"]) == {pieces.condition_words(name) for name in frame["condition"]}
+    assert heads["value"] == "Accuracy" and compare.FIGURES["elsewhere"].meta.heads["std"] == "Std, folds"
