@@ -21,6 +21,7 @@ from atlas.pages import pieces
 from atlas.state import METRICS, View
 from atlas.theme import READER_COLOURS, reader_places
 from backend.inference.drift import corrected_words, p_words
+from backend.methods.registry import READOUTS
 from backend.protocol import READER_PAPER
 from backend.store import queries
 
@@ -573,15 +574,32 @@ def panels(cache: QueryCache, view: View, frame: pd.DataFrame) -> FigureView:
         frame, places(cache, view), lines(cache, view), theme=view.theme, axis=AXES[view.metric], k=view.k,
         unit=view.metric != "nll",
     )  # fmt: skip
+    most = frame.groupby("benchmark")["n"].max()
+    here = most.pop(own) if (own := home(cache, view)) in most else most.max()
+    fewer = "".join(f", on {pieces.domain_words(str(name))} {int(n):,}" for name, n in most.items() if n != here)
     sentence: shell.Children = [
         *shell.origin_badges(frame["origin"]),
-        f"{METRICS[view.metric]} of the readers above, trained on whole responses of "
-        f"{pieces.domain_words(home(cache, view))}. Other lengths: see At K traces. Bands: {pieces.FOLDS}, where there "
-        f"are some. n = {int(frame['n'].max()):,} ",
+        f"{METRICS[view.metric]} of the readers above, {_trained_words(cache, view)}. Other lengths: see At K traces. "
+        f"Bands: {pieces.FOLDS}, where there are some. n = {int(here):,} ",
         shell.term("groups", grouping) if (grouping := grouped_words(frame)) else "groups",
-        " at the smallest K.",
+        f" at the smallest K{fewer}.",
     ]
     return FigureView(figure, sentence)
+
+
+def _trained_words(cache: QueryCache, view: View) -> str:
+    """What the chosen readers were trained on; some methods take cut responses too."""
+    names = names_of(cache, chosen(cache, view))
+    methods = {reader: str(cache.reader_row(reader)["method"]) for reader in names}
+    cut = [
+        names[reader]
+        for reader, method in methods.items()
+        if method in READOUTS and not METHOD_NAMES[method].endswith("whole responses")
+    ]
+    more = f" ({', '.join(cut)}: on cut ones too)" if cut else ""
+    if len(cut) == len(names):
+        more = ", and on cut ones"
+    return f"trained on whole responses of {pieces.domain_words(home(cache, view))}{more}"
 
 
 def condition_rows(cache: QueryCache, view: View) -> pd.DataFrame:
@@ -610,7 +628,9 @@ def conditions_answer(cache: QueryCache, view: View) -> list[Component | str]:
     ]
     if best != least["reader"]:
         own: Any = frame[frame["reader"] == best].iloc[0]
-        but = "" if own["place"] == least["place"] else f", but {percent(own['kept'])} on {own['place']}"
+        both = frame[(frame["reader"] == least["reader"]) & (frame["place"] == own["place"])]["kept"]
+        other = "".join(f" ({names[least['reader']]} {percent(kept)})" for kept in both)
+        but = "" if own["place"] == least["place"] else f", but {percent(own['kept'])} on {own['place']}{other}"
         sentence.append(f" {names[best]} keeps {percent(there[best])} there{but}.")
     absent = [reader for reader in readers if reader not in there.index]
     return [*sentence, *without_numbers(cache, view, absent, "number there")]
@@ -663,7 +683,7 @@ def conditions(cache: QueryCache, view: View, frame: pd.DataFrame) -> FigureView
         level=Level(1 / max(pieces.roster_size(cache, view), 1), "chance") if view.metric == "accuracy" else None,
         unit="groups",
     )  # fmt: skip
-    trained_on = home(cache, view)
+    trained_on, trained = home(cache, view), _trained_words(cache, view)
     absent = [
         words
         for name, words in (("math100", "Math100"), ("t64", "64 tokens"), ("t32", "32 tokens"))
@@ -679,7 +699,7 @@ def conditions(cache: QueryCache, view: View, frame: pd.DataFrame) -> FigureView
     helped: list[Component | str] = [*terms, ": by unlabelled responses. "]
     sentence: shell.Children = [
         *shell.origin_badges(frame["origin"]),
-        f"Trained on whole responses of {pieces.domain_words(trained_on)}.{missing} ",
+        f"{trained[:1].upper()}{trained[1:]}.{missing} ",
         *(helped if help_here else []),
         f"Bars: {pieces.FOLDS}{_widest(frame['std'], view)}. n = {int(frame['n'].min()):,} to "
         f"{int(frame['n'].max()):,} ",
