@@ -132,7 +132,7 @@ def layout(cache: QueryCache, view: View) -> Component:
             drawing.remembered(PAGE.name),
             drawing.head("Relationships", "related-answer", _answer(cache, view), contents, controls, protocol),
             html.Div(
-                [limits, html.Div(models, className="controls kin-fields"), card, families], className="kin-asked"
+                [limits, html.Div(models, className="controls kin-fields"), families, card], className="kin-asked"
             ),
             show("verdicts"),
             show("kinship"),
@@ -371,18 +371,19 @@ def kinship(cache: QueryCache, view: View) -> FigureView:
         both = (rows.assign(score=rows[name]) for rows in (frame, outside))
         figure = figures.score_stacks(*both, title=SCORE_WORDS[name], **focus)
     first = figures.passed_by(frame)[frame["related"].astype(bool)]
-    closer: list[Component | str] = [
-        f" By {'mean decisions' if frame['decision'].notna().any() else 'these scores'}, a related pair looks closer "
-        f"than an unrelated one in {100 * (1 - first.mean()):.0f} % of ",
-        shell.term("comparisons", "Of all these pairs; the metric AUC is the mean of the splits, each ranked alone"),
-        ".",
+    decides = frame["decision"].notna().any()
+    own = usual(cache, dataclasses.replace(view, measure="auc")) if decides and protocol == view.protocol else None
+    apart = "" if own is None else f"; ranked split by split, the mean AUC is {rate_text(own['value'])}"
+    closer = [
+        f" By {'mean decisions' if decides else 'these scores'}, a related pair looks closer than an unrelated one in "
+        f"{100 * (1 - first.mean()):.0f} % of comparisons, all pairs ranked together{apart}."
     ]
     sentence: list[Component | str] = [
         badge(cache, reader),
         *(closer if 0 < len(first) < len(frame) else []),
         f" {PARTS} " if two else " One mark a pair: related ones stand up, unrelated ones hang down. ",
     ]
-    if frame["decision"].notna().any():
+    if decides:
         sentence += ["Dashed: the ", shell.term("average decision", DECISION_HELP), " line. "]
     else:
         sentence += [
@@ -559,8 +560,8 @@ def verdicts(cache: QueryCache, view: View) -> pieces.GridView:
             html.Details(html.Summary("Every reader's scores"), className="kin-more"),
             table(
                 frame[decisions.notna()],
-                f"Decision (score; above 0: related), split: {PROTOCOLS[under]} held out",
-                "Its accuracy, all pairs",
+                "Decision of each reader (above 0: related)",
+                f"Its accuracy, split: {PROTOCOLS[under]} held out",
             ),
         ]
     if len(silent):
@@ -598,7 +599,7 @@ def _scores_table(heads: list[str], rows: list[Component]) -> Component:
     for row in rows:
         for head, cell in zip(heads, row.children[1:], strict=True):
             if cell.children != rate_text(math.nan):
-                setattr(cell, "data-head", head.partition(" (score")[0])  # the rest stands in the head
+                setattr(cell, "data-head", head.partition(" of each")[0])  # the rest stands in the head
     return pieces.scrolling(pieces.table(["Reader", *heads], rows, "wide kin-table"))
 
 
@@ -817,11 +818,12 @@ def _answer(cache: QueryCache, view: View) -> list[Component | str]:
         if same and top["readout"] in figures.BLOCKS
         else ""
     )
+    fixed = "; shown is the usual readout, fixed in advance" if same else ""
     unsure = ", or no better (the intervals overlap)," if top["low"] <= own["high"] else ""
     return [
         *first,
         f" {alone or best_name[:1].upper() + best_name[1:]} reaches {best_value}{best_interval}: the best measured "
-        f"here{unsure} and optimistic, as it was picked on these splits.",
+        f"here{unsure} and optimistic, as it was picked on these splits{fixed}.",
     ]
 
 

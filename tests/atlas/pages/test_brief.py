@@ -66,7 +66,7 @@ def test_a_measured_reader_is_shown_first_in_both_scores(asked: QueryCache) -> N
     assert "Every split tests" in told(relationships.kinship(asked, asked.resolve_view(View())).sentence)
     rows = relationships.shown_rows(asked, view)
     assert int(((rows["decision"] > 0) == rows["related"]).sum()) == 14 and "mean decisions" in told(drawn.sentence)
-    assert "Of all these pairs; the metric AUC is the mean of the splits" in told(drawn.sentence)
+    assert "all pairs ranked together; ranked split by split, the mean AUC is " in told(drawn.sentence)
 
 
 @pytest.mark.parametrize(
@@ -177,7 +177,8 @@ def test_one_pair_in_every_readers_words(asked: QueryCache) -> None:
     # Both were measured here, which is said once; the published one bears its badge.
     assert "all measured here) read it so; 1 reader gives scores only. " in told(sentence)
     assert told(content).count("origin-measured") == 0
-    assert told(content).count("origin-published") == 1 and "Decision (score; above 0: related)" in told(content)
+    assert told(content).count("origin-published") == 1
+    assert "Decision of each reader (above 0: related)" in told(content)
     answer = told(relationships.pair_answer(asked, view))
     assert "0 of 2 readers say so" in answer and "; READER" in answer and "is wrong" in answer
     assert answer.index("related") < answer.index(CHILD) < answer.index(PARENT)
