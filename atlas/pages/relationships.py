@@ -528,8 +528,6 @@ def verdicts(cache: QueryCache, view: View) -> pieces.GridView:
     names, origins, shown = reader_names(cache), _origins(cache), shown_reader(cache, view)
     under = decided_under(frame, view.protocol)
     related, decisions = bool(frame["related"].iloc[0]), frame[DECISIONS[under]]
-    scores = [name for name in COLUMNS if frame[name].notna().any()]
-    heads = [*[COLUMNS[name] for name in scores], "Above unrelated"]
     decided = decisions.dropna()
     rates = cache.ask(store.relationship_summaries, under)
     rates = rates[rates["metric"].eq("accuracy") & rates["readout"].isin(figures.USUAL)]
@@ -538,6 +536,7 @@ def verdicts(cache: QueryCache, view: View) -> pieces.GridView:
     def table(part: pd.DataFrame, *first: str) -> Component:
         """Readers of one origin do not repeat it."""
         repeated = _one_origin(origins, part)
+        scores = [name for name in COLUMNS if part[name].notna().any()]
         rows = [
             pieces.row(
                 pieces.reader_mark(names[one.reader], "" if repeated else str(origins[one.reader])),
@@ -552,7 +551,7 @@ def verdicts(cache: QueryCache, view: View) -> pieces.GridView:
             )
             for place, one in zip(part.index, tables.rows(part), strict=True)
         ]
-        return _scores_table([*first, *heads], rows)
+        return _scores_table([*first, *[COLUMNS[name] for name in scores], "Above unrelated"], rows)
 
     parts, silent = [], frame[decisions.isna()]
     if len(decided):
@@ -710,7 +709,7 @@ def mistaken(cache: QueryCache, view: View, frame: pd.DataFrame) -> pieces.GridV
     decided: list[Component | str] = [shell.term("Decision", DECISION_HELP), ": above 0 for related. "]
     sentence: shell.Children = [
         badge(cache, reader),
-        f" {_right_words(frame)}Pairs of {reader_names(cache)[reader]}, the most wrong first. ",
+        f" {_right_words(frame)}Pairs of {reader_names(cache)[reader]}, sorted by Passed by: the most wrong first. ",
         shell.term("Passed by", PASSED_HELP),
         ": the share of unrelated pairs that look closer than a related one, and the reverse. ",
         *(decided if "decision" in frame else []),
@@ -982,7 +981,7 @@ def _tested_rows(cache: QueryCache, view: View) -> pd.DataFrame:
         splits=frame["n"],
     )
     order = ["subject", "subject_readout", "reference", *columns[1:-1], "corrected_with", "splits", "origin"]
-    return rows[order].reset_index(drop=True)
+    return rows[order].sort_values(["p_holm", "p_value"], kind="stable").reset_index(drop=True)
 
 
 @pieces.needs(_tested_rows, pieces.no_grid(missing("paired test yet")))
@@ -999,7 +998,7 @@ def _tested(cache: QueryCache, view: View, frame: pd.DataFrame) -> pieces.GridVi
     columns = [
         tables.wrapped("subject", "Reader", 150, 1),
         tables.words("subject_words", "Readout", 104),
-        tables.wrapped("reference", "less reader", 150, 1),
+        tables.wrapped("reference", "Less reader", 150, 1),
         tables.words("reference_words", "Readout", 104),
         tables.number("difference", "Difference", "signed", 84),
         tables.words("interval", "95 % interval", 118, floatingFilter=False),
@@ -1011,8 +1010,9 @@ def _tested(cache: QueryCache, view: View, frame: pd.DataFrame) -> pieces.GridVi
     measure = MEASURES[_compared(view)].lower()
     sentence = (
         f"{real} of {len(frame)} differences are more than luck (Holm p < .05). {_tested_words(view)}Differences in "
-        f"{measure}, paired by split; p by sign flips, Holm-corrected over both strict protocols and three metrics of "
-        f"its set. n = {int(frame['splits'].max())} splits."
+        f"{measure}, paired by split, the least p first; p by sign flips, Holm-corrected for the set of "
+        "tests that Corrected with names, in both strict protocols and three metrics. "
+        f"n = {int(frame['splits'].max())} splits."
     )
     return tables.grid("tested-grid", rows, columns), sentence
 
@@ -1049,7 +1049,7 @@ def _rates(cache: QueryCache, view: View, frame: pd.DataFrame) -> pieces.GridVie
     ]
     top: Any = frame.iloc[0]
     sentence = (
-        f"The highest accuracy, {rate_text(top['accuracy'])}, has {top['name']} by {top['words']} ({top['origin']}). "
+        f"{top['name']} by {top['words']} ({top['origin']}) has the highest accuracy, {rate_text(top['accuracy'])}. "
         "Every readout of every reader, mean over the splits; low and high are the 95 % interval of accuracy. The CSV "
         f"has spread and interval of every metric. {_other_splits(cache, view)}n = {len(frame)} readouts."
     )
@@ -1099,7 +1099,7 @@ FIGURES = {
         400, grid=True,
     ),
     "rates": PageFigure(
-        "What are the numbers?", _rates, shell.FigureMeta(_rate_rows, metrics_builds), 480, grid=True
+        "All numbers", _rates, shell.FigureMeta(_rate_rows, metrics_builds), 480, grid=True
     ),
 }  # fmt: skip
 PAGE = pieces.page("relationships", layout, register, FIGURES)
