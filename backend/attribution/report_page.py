@@ -149,11 +149,11 @@ FIRST = {
     "tests on prompts that it had never seen.",
     "verdict_named_right": "In {value:.1f} % of {n:,} tests with {traces} the rule is sure enough to name the right "
     "source.",
-    "false_unknown": "In {value:.1f} % of {n:,} tests with {traces} it says UNKNOWN although the source is enrolled.",
+    "false_unknown": "In {value:.1f} % of {n:,} tests with {traces} an enrolled source gets UNKNOWN.",
     "wrong": "In {value:.1f} % of {n:,} tests with {traces} it supports a wrong source or refutes the true one.",
 }
 """Metrics that the first sheet has room for, in words for people who read no further."""
-FALSE_CLAIM = "Where the nearest other source is claimed"  # begins the rates of what a report on a claim has to find
+FALSE_CLAIM = "A false claim of the nearest other source"  # begins the rates of what a report on a claim has to find
 
 
 def headline(report: Report) -> str:
@@ -277,11 +277,11 @@ def _share_of(row: Mapping[str, Any] | None) -> str:
 
 
 def rates_of(report: Report) -> list[str]:
-    """How often such answers are right and wrong, in sentences; of a claim, how often a false one is found first."""
-    rates = [*such_answers(report), *first_findings(report.get("validation"))]
-    if not report["results"].get("claimed"):
-        return rates
-    return sorted(rates, key=lambda sentence: not sentence.startswith(FALSE_CLAIM))
+    """How often such answers are right and wrong, in sentences; of a claim, how often a false one is found second."""
+    rates = first_findings(report.get("validation"))
+    if report["results"].get("claimed"):
+        rates.sort(key=lambda sentence: not sentence.startswith(FALSE_CLAIM))
+    return [*such_answers(report), *rates]
 
 
 def first_findings(validation: Mapping[str, Any] | None) -> list[str]:
@@ -306,30 +306,32 @@ def _wrong_findings(rules: Mapping[str, Any]) -> list[str]:
     """How often the rule names a wrong source, and what it answers where the true or the nearest other is claimed."""
     if not {f"verdict_{one}" for one in ("named_wrong", "nearest_claim_refuted")} <= set(rules):
         return []
-    (_, right, kin, wrong, _), (_, true, alone, false, _), nearest = (
+    (_, right, kin, wrong, undecided), (_, true, alone, false, unsure), (_, refuted, _, bad, rest) = (
         _answers(rules, *question) for question in QUESTIONS
     )
     n, k = (rules["verdict_named_wrong"][key] for key in ("n", "k"))
     tests = f"{n:,} tests with {k:,} trace{'s' * (k != 1)}"
     family = f" its family alone in {kin}," if "verdict_family_right" in rules else ""
-    out = [f"In {right} of {tests} the rule is sure enough to name the right source,{family} a wrong one in {wrong}."]
+    out = [
+        f"In {right} of {tests} and no claim it names the right source,{family} a wrong one in {wrong}, none in "
+        f"{undecided}."
+    ]
     if "verdict_true_claim_family_supported" in rules:
         out.append(
-            f"Where the true source is claimed, it supports that in {true}, its family alone in {alone}, and refutes "
-            f"it in {false}."
+            f"A true claim is supported in {true}, its family alone in {alone}, refuted in {false}, undecided in "
+            f"{unsure}."
         )
-    _, refuted, _, bad, rest = nearest
     whole, both = (
         f"{100 * rules[name]['value']:.1f} %" if name in rules else ""
         for name in ("verdict_nearest_claim_family_refuted", "verdict_nearest_claim_shared_supported")
     )
     refuted, bad = (
-        refuted + (whole and f" and its family in {whole}"),
+        f"{refuted} of {tests}" + (whole and f" (its family in {whole})"),
         bad + (both and f" and the family of both in {both}"),
     )
     share, _, more = rest.partition(",")
-    claim = f"{FALSE_CLAIM}, it refutes that in {refuted}, supports it in {bad}"
-    return [*out, f"{claim}, and in {share} is undecided{more}."]
+    more = more and " (or the family of both supported)"
+    return [*out, f"{FALSE_CLAIM} is refuted in {refuted}, supported in {bad}, and undecided{more} in {share}."]
 
 
 def such_answers(report: Report) -> list[str]:
@@ -342,9 +344,9 @@ def such_answers(report: Report) -> list[str]:
         return []
     hits, misses = (round(row["value"] * row["n"]) for row in (right, wrong))
     share = f"{100 * hits / (hits + misses):.1f} %" if misses else "all"
-    tests = f"{hits + misses:,} tests with {right['k']:,} trace{'s' * (right['k'] != 1)}"
-    answer = f"{verdict_words(report['results'])}, with nothing claimed"
-    return [keep_together(f"Of {tests} of enrolled sources that ended in {answer}, the {level} was right in {share}.")]
+    tests = f"{hits + misses:,} tests ({right['k']:,} trace{'s' * (right['k'] != 1)} of an enrolled source, no claim)"
+    answer = verdict_words(report["results"])
+    return [keep_together(f"Of {tests} that ended in {answer}, the {level} was right in {share}.")]
 
 
 def stranger_findings(validation: Mapping[str, Any] | None) -> list[str]:

@@ -42,7 +42,7 @@ SUSPECTED = SUSPECT.partition("{")[0]
 PAGES = {REFERENCE_CHECK: "Claim against reference", VERIFY: "Check a report"}
 """Commands of next steps to the modes of the page Attribute that do the same."""
 DATED = re.compile(r"-\d{4}-?\d{2}-?\d{2}$")
-TESTED = ", the largest tested number that is not above yours"
+TESTED = ", the most tested up to yours"
 SOURCES = frozenset(
     {
         *("subject", "leader", "rival", "claimed", "source", "nearest", "named"),
@@ -154,7 +154,7 @@ def validated_case(report: Report) -> str:
         many = f"{held['traces']:,} trace{'s' * (held['traces'] != 1)}"
         case = many if held["condition"] == CLEAN else f"{many} of {case}"
         fewer = TESTED * (held["traces"] != report["results"]["traces"])
-    return f"Validated case: {case}{fewer}, on prompts that were held out from what they test.{none}"
+    return f"Measured with {case}{fewer}, on held-out prompts.{none}"
 
 
 def rates_note(validation: Report | None, *, other_traffic: bool = True) -> str:
@@ -207,12 +207,12 @@ def reservation(report: Report) -> str | None:
     reference, validation = report.get("reference", {}), report.get("validation")
     if (passing := passing_of(validation)) and only_among(report):
         many = len(reference.get("enrolled", reference["sources"]))
-        return f"A model outside these {many:,} is not excluded: {_would_pass(report, passing)}.{_not_settled(report)}"
+        return f"A model outside these {many:,} is not excluded: {_would_pass(passing)}.{_not_settled(report)}"
     if supports_family(report["results"]):
         others = ""
         if passing and passing.sibling is not None:
             others = f" Another model of the family {family_of(report['results'])} is not excluded: "
-            others += f"{_would_pass(report, replace(passing, family=None))}."
+            others += f"{_would_pass(replace(passing, family=None))}."
         return f"{_not_settled(report)}{others}".lstrip()
     if report["results"]["verdict"] == "AGAINST" and passing and report["results"]["level"] == "source":
         return _not_the_author(with_names(report), passing)
@@ -238,18 +238,17 @@ def _not_the_author(report: Report, passing: Passing) -> str | None:
     leader = results["candidates"][0]["source"]
     if leader == results["subject"]:
         return None
-    return f"That does not make it the author: {_would_pass(report, passing)}."
+    return f"That does not make it the author: {_would_pass(passing)}."
 
 
-def _would_pass(report: Report, passing: Passing) -> str:
-    traces = report["results"]["traces"]
-    many = f"{passing.traces:,} trace{'s' * (passing.traces != 1)}"
-    shares, not_here = passing.span.removesuffix(" %"), f", not at {traces:,}" * (traces != passing.traces)
-    who = f"{shares} of 100 models {'with enrolled siblings' if passing.family is None else 'that nobody enrolled'}"
+def _would_pass(passing: Passing) -> str:
+    shares, many = passing.span.removesuffix(" %"), f"{passing.traces:,} trace{'s' * (passing.traces != 1)}"
+    whom = "that are not enrolled but have an enrolled sibling" if passing.family is None else "that nobody enrolled"
+    passed = f"of 100 models {whom}, {shares} pass as enrolled"
     if " to " in shares:
-        who = f"{100 * (passing.family or 0):.0f} of 100 models whose family nobody enrolled, and "
-        who += f"{100 * (passing.sibling or 0):.0f} of 100 that have enrolled siblings,"
-    return f"{who} would pass as enrolled (measured at {many}{not_here})"
+        passed = f"of 100 models whose family nobody enrolled, {100 * (passing.family or 0):.0f} pass as enrolled, and "
+        passed += f"of 100 with an enrolled sibling {100 * (passing.sibling or 0):.0f}"
+    return f"{passed} (measured at {many})"
 
 
 def _not_settled(report: Report) -> str:

@@ -143,7 +143,7 @@ def test_two_styles_differ_and_one_does_not(folder: Path, enrolment: Enrolment) 
     assert told["p_value"] <= told["level"] == 0.05
     assert (told["seed"], told["permutations"], told["notes"]) == (42, 999, [NOT_LIKE])
     assert told["prompts_in_both"] == told["before"]
-    clause = "10 traces are the largest tested number that is not above yours."
+    clause = "10 traces are the most tested up to yours."
     assert expected_words(told) == f"{told['expected']} {clause}"
     assert expected_words(told | {"before": 10}) == told["expected"]
     assert told["power"] == {"window": 10, "level": 0.05, "same": None, "sibling": 0.75, "family": 1.0}

@@ -91,34 +91,37 @@ def test_rows_that_no_table_knows_are_said():
     assert (tables, sentences) == ([], ["Half of 3."])
 
 
-def test_of_a_claim_the_nearest_other_source_comes_first(validation):
+def test_the_rate_of_such_an_answer_comes_first_then_that_of_a_false_claim(validation):
     results = {"verdict": "INCONCLUSIVE", "level": "source", "claimed": None}
     found = rates_of({"results": results, "validation": validation})
     assert found == first_findings(validation)
     claimed = rates_of({"results": results | {"claimed": "a"}, "validation": validation})
-    assert claimed == [found[-1], *found[:-1]] and "nearest other source is claimed" in claimed[0]
+    assert claimed == [found[-1], *found[:-1]] and claimed[0].startswith("A false claim of the nearest other source")
+    answer = {"verdict": "SUPPORTS", "level": "source", "claimed": "a"}
+    such, false, *_ = rates_of({"results": answer, "validation": validation})
+    assert "that ended in SUPPORTS" in such and false == claimed[0]
 
 
 def test_the_first_sheet_says_accuracy_and_errors(validation):
     said = " ".join(first_findings(validation))
-    assert re.search(r"the right one.*UNKNOWN.*is sure enough to name the right source.*a wrong one", said)
+    assert re.search(r"the right one.*UNKNOWN.*no claim it names the right source.*a wrong one", said)
     rows = {row["metric"]: row for row in validation["rows"] if row["scenario"] in (None, "same")}
     for name in ("accuracy_after", "false_unknown", "verdict_nearest_claim_refuted"):
         assert f"{100 * rows[name]['value']:.1f} " in said.replace("\xa0%", " %")
     table = validation_tables(validation)[0][0].rows
     assert (
-        f"its family alone in {table[0][2]}, a wrong one in {table[0][3]}" in said.replace("\xa0%", " %")
+        f"its family alone in {table[0][2]}, a wrong one in {table[0][3]}, none in {table[0][4]}."
+        in said.replace("\xa0%", " %")
         and "refutes the true one" not in said
     )
-    true = f"it supports that in {table[1][1]}, its family alone in {table[1][2]}, and refutes it in {table[1][3]}."
+    true = f"A true claim is supported in {table[1][1]}, its family alone in {table[1][2]}, refuted in {table[1][3]}, "
+    true += f"undecided in {table[1][4]}."
     assert true in said.replace("\xa0%", " %")
     share, _, more = table[2][4].partition(",")
     assert more == " or supports the family of both", "an earlier validation did not count that apart"
-    nearest = (
-        f"refutes that in {table[2][1]} and its family in {table[2][2]}, supports it in {table[2][3]}, and in {share} "
-    )
-    nearest += "is undecided or supports the family of both."
-    assert nearest in said.replace("\xa0%", " %")
+    nearest = rf"refuted in {table[2][1]} of [\d,]+ tests with \d+ traces \(its family in {table[2][2]}\), "
+    nearest += rf"supported in {table[2][3]}, and undecided \(or the family of both supported\) in {share}\."
+    assert re.search(nearest, said.replace("\xa0%", " %"))
     passing = passing_of(validation)
     for share in (passing.family, passing.sibling):
         assert f"{100 * share:.1f} % of " in " ".join(stranger_findings(validation)).replace("\xa0%", " %")
@@ -230,7 +233,7 @@ def test_the_first_sheet_says_how_often_such_an_answer_was_right() -> None:
 
     rows = [row("family_right", 0.4), row("family_wrong", 0.0), row("named_right", 0.3), row("named_wrong", 0.1)]
     found = {"results": {"verdict": "SUPPORTS", "level": "family"}, "validation": {"rows": rows}}
-    start, end = "tests with 20 traces of enrolled sources that ended in SUPPORTS", ", with nothing claimed, the "
+    start, end = "tests (20 traces of an enrolled source, no claim) that ended in SUPPORTS", ", the "
     assert such_answers(found) == [f"Of 400 {start} THE FAMILY{end}family was right in all."]
     found["results"] = {"verdict": "SUPPORTS", "level": "source"}
     assert such_answers(found) == [f"Of 400 {start}{end}source was right in 75.0\u00a0%."]

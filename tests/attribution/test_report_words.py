@@ -82,14 +82,12 @@ def test_what_the_test_for_unknown_sources_cannot_see_is_said_with_a_yes() -> No
     assert headline(report) == "Yes: a" and reservation(report) is None
     report["validation"] = {"rows": [row("false_acceptance", 0.92)]}
     assert headline(report) == "Yes, among the 3 enrolled sources: a"
-    said = "A model outside these 3 is not excluded: 92 of 100 models that nobody enrolled would pass as enrolled"
+    said = "A model outside these 3 is not excluded: of 100 models that nobody enrolled, 92 pass as enrolled"
     assert reservation(report) == f"{said} (measured at 10 traces)."
-    report["results"]["traces"] = 20
-    assert reservation(report) == f"{said} (measured at 10 traces, not at 20)."
     report["validation"]["rows"].append(row("false_acceptance", 0.92, "sibling"))
-    assert reservation(report) == f"{said} (measured at 10 traces, not at 20)."
+    assert reservation(report) == f"{said} (measured at 10 traces)."
     report["validation"]["rows"][1]["value"] = 0.79
-    said = "excluded: 92 of 100 models whose family nobody enrolled, and 79 of 100 that have enrolled siblings, would"
+    said = "of 100 models whose family nobody enrolled, 92 pass as enrolled, and of 100 with an enrolled sibling 79 (m"
     assert said in (reservation(report) or "")
     report["reference"] |= {"candidates": ["a"], "enrolled": list("abcdef")}
     assert headline(report) == "Yes, among the 3 candidates: a" and "outside these 6" in (reservation(report) or "")
@@ -121,8 +119,10 @@ def test_an_answer_about_a_family_says_that_its_member_is_not_settled() -> None:
     report["validation"] = {"rows": [row("false_acceptance", 0.92)]}
     assert (reservation(report) or "").endswith(said) and "outside these 3" in (reservation(report) or "")
     report["validation"] = {"rows": [row("false_acceptance", 0.1), row("false_acceptance", 0.4, "sibling")]}
-    outside = " Another model of the family A is not excluded: 40 of 100 models with enrolled siblings "
-    assert reservation(report) == f"{said}{outside}would pass as enrolled (measured at 10 traces)."
+    outside = (
+        " Another model of the family A is not excluded: of 100 models that are not enrolled but have an enrolled "
+    )
+    assert reservation(report) == f"{said}{outside}sibling, 40 pass as enrolled (measured at 10 traces)."
 
 
 def test_siblings_of_one_name_without_and_with_a_date_are_said() -> None:
@@ -140,7 +140,7 @@ def test_the_best_match_of_traces_against_a_claim_need_not_be_their_author() -> 
     report["results"]["candidates"][0]["source"] = "b"
     assert reservation(report) is None
     report["validation"] = {"rows": [row("false_acceptance", 0.68)]}
-    assert (reservation(report) or "").startswith("That does not make it the author: 68 of 100 models")
+    assert (reservation(report) or "").startswith("That does not make it the author: of 100 models")
     report |= {"input": {"name": "t.jsonl"}}
     report["results"]["next_steps"] = []
     assert [step.page for step in steps_of(report)] == ["Check a report"]
@@ -151,8 +151,8 @@ def test_the_best_match_of_traces_against_a_claim_need_not_be_their_author() -> 
 def test_the_validated_case_says_that_fewer_traces_than_yours_were_tested() -> None:
     held = {"traces": 20, "condition": "clean"}
     cases = {traces: validated_case({"results": {"traces": traces}, "validation": held}) for traces in (20, 33)}
-    assert cases[20] == "Validated case: 20 traces, on prompts that were held out from what they test."
-    assert "20 traces, the largest tested number that is not above yours, on prompts" in cases[33]
+    assert cases[20] == "Measured with 20 traces, on held-out prompts."
+    assert cases[33] == "Measured with 20 traces, the most tested up to yours, on held-out prompts."
     rows = [row("false_unknown", 0.05, "same"), row("verdict_true_claim_supported", 0.55), row("wrong", 0.1, "same")]
     noted = rates_note(held | {"rows": rows})
     assert noted.startswith("What is counted: the rule's answers on ") and "all three questions to those" in noted

@@ -13,6 +13,7 @@ from backend.attribution.report import with_alarm
 from backend.attribution.report_page import case_title, write_html
 from backend.attribution.report_words import answer_sentence, keep_together, with_names
 from backend.enrolment.stories import stories, story_files
+from backend.inference.verdict import REFERENCE
 from jobs.__main__ import main
 
 pytestmark = [pytest.mark.browser, pytest.mark.proxy]
@@ -21,6 +22,7 @@ ALARM = {"watch": "reseller", "number": 1, "traces": 143, "first": 84, "log10_e"
 MARGINS = (14 + 16, 32)  # of the page, mm: upper and lower, both sides
 
 
+TELL_APART = "To tell siblings of a model with such a name apart, a"
 SIBLINGS = "an answer about a family, the longest"
 
 
@@ -34,6 +36,7 @@ def of_siblings(report):
         "candidates": [*({**one, **named} for one, named in pairs), *results["candidates"][2:]],
         "families": [{"family": "GPT", "probability": 0.9995}, *results["families"]],
         "running": [{**row, "probability": 0.4, "log10_ratio_others": 2.35} for row in results["running"]],
+        "traces": 40, "capped": True, "next_steps": [TELL_APART + REFERENCE.format(who=f"genuine {claimed}")[1:]],
         "sentence": "The 40 traces support the family GPT: at least about 12,000 times more likely from that family "
         "than from the other families (log10 ratio 4.09).",
     }  # fmt: skip
