@@ -16,9 +16,9 @@ from atlas.figures import plots, tables
 from atlas.figures.map import label_sides, map_figure, scaled
 from atlas.figures.plots import End, count
 from atlas.theme import READER_COLOURS, TOKENS, Mark, Plot, Theme, plain, translucent
-from backend.attribution.report_page import axis_odds
+from backend.attribution.report_page import axis_odds, odds_words
 from backend.attribution.report_words import bound_sign, percent_text, probability_text, running_bounds, short_of
-from backend.inference.verdict import Rule, odds
+from backend.inference.verdict import Rule
 
 TICKS = (1, 2, 5, 10, 20, 50, 100, 200, 500, 1_000, 2_000, 5_000, 10_000, 20_000, 50_000, 100_000)
 SMALL, TOUCH = 0.7, 0.14  # of the landing map: its least scale against the large map's; rings that touch there
@@ -71,11 +71,11 @@ def evidence_curve(report: Mapping[str, Any], *, theme: Theme, level: float | No
         bound, subject = bound_sign(report), plain(results["subject"], 40)
         hover = f"<b>its family</b><br>log10 ratio {bound}{number(ratio)} for {subject}<extra></extra>"
         data.append(plots.scatter("family", [n], [ratio], hovertemplate=hover, **look))
-        ends.append((ratio, f"<b>its family: {_odds_words(ratio, bound)}</b>", token["ink"]))
+        ends.append((ratio, f"<b>its family:<br>{odds_words(ratio, bound)}</b>", token["ink"]))
     if running:
         last = float(running[-1]["log10_ratio_others"])
         kind = "calibrated" if results["calibrated"] else "plain sum"
-        stated = "plain sum, " * (kind == "plain sum") + _odds_words(last, bounds[-1])
+        stated = "plain sum, " * (kind == "plain sum") + odds_words(last, bounds[-1])
         floor = ":<br>the tests reach no further" * bool(bounds[-1])
         end = f"{stated}{floor}" if results["stated"] else "not validated here"
         supported = (results["verdict"], results["level"]) == ("SUPPORTS", "source")
@@ -109,15 +109,6 @@ def evidence_curve(report: Mapping[str, Any], *, theme: Theme, level: float | No
     title = "Likelihood ratio" if results["stated"] else "log10 ratio, not validated"
     y = plots.titled(title, range=[low, high], **worded)
     return plots.figure(theme, (120, 188, 28, 52), data, x, y, shapes=shapes, annotations=notes)
-
-
-def _odds_words(ratio: float, bound: str) -> str:
-    """A log10 ratio in words: 'about 320 to 1 for', 'at least 950 to 1 against'."""
-    words = odds(abs(ratio))
-    if words == "1 to 1":
-        return "even"
-    about = "" if "more" in words else "at least " if bound else "about "
-    return f"{about}{words} {'for' if ratio > 0 else 'against'}"
 
 
 def _text_line(name: str, x: Sequence[Any], y: Sequence[Any], words: Sequence[str], **more: Any) -> Plot:

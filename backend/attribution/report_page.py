@@ -37,6 +37,7 @@ from backend.attribution.report_words import (
     rates_note,
     reservation,
     rule_met,
+    running_bounds,
     same_limit,
     shares_note,
     short_of,
@@ -513,17 +514,24 @@ def write_html(report: Report) -> str:
             results["running"],
             results["spread"]["points"],
             results["log10_ratio_others"] if results["level"] == "family" else None,
+            results["subject"],
         ),
-        short=short_of(report),
+        short=[odds_words(results["running"][-1]["log10_ratio_others"], running_bounds(report)[-1]), *short.split(", ")]
+        if (short := short_of(report))
+        else [],
     )
 
 
 def evidence_chart(
-    running: Sequence[Mapping[str, Any]], spread: Sequence[Mapping[str, Any]], family: float | None = None
+    running: Sequence[Mapping[str, Any]],
+    spread: Sequence[Mapping[str, Any]],
+    family: float | None = None,
+    subject: str | None = None,
 ) -> dict[str, Any]:
     """Coordinates of "evidence against K": a line in the order of arrival, a band over random orders.
 
     family : log10 ratio of the source's family, marked after all traces, where the answer is about that.
+    subject : the source, without which points are hollow where another one leads.
     """
     values: list[float] = [row["log10_ratio_others"] for row in running]
     values += [row[key] for row in spread for key in ("low", "high")]
@@ -537,6 +545,7 @@ def evidence_chart(
     def y(value: float) -> float:
         return round(8 + (AXIS_Y - 8) * (high - value) / (high - low), 1)
 
+    hollow = [row for row in running if subject is not None and row["leader"] != subject]
     upper = [f"{x(row['traces'])},{y(row['high'])}" for row in spread]
     lower = [f"{x(row['traces'])},{y(row['low'])}" for row in reversed(spread)]
     ticks = [k for k in (1, 2, 5, 10, 20, 50, 100, 200, 500, 1000, 10_000, 100_000) if k < last * 0.8] + [last]
@@ -547,6 +556,7 @@ def evidence_chart(
         "right": CHART_WIDTH - RIGHT,
         "floor": AXIS_Y,
         "line": " ".join(f"{x(row['traces'])},{y(row['log10_ratio_others'])}" for row in running),
+        "hollow": [(x(row["traces"]), y(row["log10_ratio_others"])) for row in hollow],
         "band": " ".join(upper + lower),
         "ticks": [(x(k), f"{k:,}") for k in ticks],
         "marks": [(y(mark), words) for mark, words in axis_odds(low, high).items()],
@@ -560,6 +570,15 @@ def axis_odds(low: float, high: float) -> dict[int, str]:
     step = max(1, 10 ** math.floor(math.log10(max(high - low, 1) / 2)))
     step *= max(1, int((high - low) / step) // 8)
     return {step * i: _odds_of_mark(step * i) for i in range(math.ceil(low / step), math.floor(high / step) + 1)}
+
+
+def odds_words(ratio: float, bound: str) -> str:
+    """A log10 ratio in words: 'about 320 to 1 for', 'at least 950 to 1 against'."""
+    words = odds(abs(ratio))
+    if words == "1 to 1":
+        return "even"
+    about = "" if "more" in words else "at least " if bound else "about "
+    return f"{about}{words} {'for' if ratio > 0 else 'against'}"
 
 
 def _odds_of_mark(power: int) -> str:

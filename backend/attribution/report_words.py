@@ -306,16 +306,17 @@ def _direction(report: Report) -> str | None:
 
 
 def line_words(report: Report) -> str:
-    """What the dashed line of the evidence is, and why a source that passes it is not named alone."""
+    """What diamond and dashed line of the evidence are, and why a source that passes is not named alone."""
     results, rule = report["results"], report["method"]["rule"]
     last, least = results["running"][-1], f"{100 * rule['least_share']:g} %"
-    line = f"Dashed: {10 ** rule['decided_log10']:,.0f} to 1, the ratio that the rule asks for"
+    line = "Diamond: its family. " * (results["level"] == "family")
+    line += f"Dashed: {10 ** rule['decided_log10']:,.0f} to 1, the ratio that the rule asks for"
     if supports_family(results) and last["log10_ratio_others"] >= rule["decided_log10"]:
         named = f"{results['subject']} passes it but is {percent_text(last['probability'])} probable"
         if last["probability"] < rule["least_share"]:
             close = len(results.get("siblings") or ()) > 1
             why = ", as close siblings weigh more than the average of the others" if close else ""
-            return f"{line}. {named}{why}; {least} is needed, so its family is named."
+            return f"{line}. {named} ({least} needed){why}."
     beside = f", beside a probability of {least} where it SUPPORTS" if results["verdict"] != "AGAINST" else ""
     return f"{line}{beside}."
 

@@ -189,6 +189,9 @@ def test_a_family_has_its_own_mark_and_ratios_their_bounds() -> None:
     assert bare["family"] is None
     assert [words for _, words in bare["rules"]] == ["100 to 1 for", "100 to 1 against"]
     chart = evidence_chart(running, [], 4.0)
+    assert bare["hollow"] == chart["hollow"] == []
+    led = evidence_chart([row | {"leader": "ab"[row["traces"] == 1]} for row in running], [], None, "a")
+    assert led["hollow"] == [tuple(map(float, led["line"].split()[0].split(",")))]
     assert chart["family"][1] < float(chart["line"].rpartition(",")[2]), "above the line of the source"
     candidates = [{"source": source, "probability": p, "log10_ratio": r} for source, p, r in
                   (("a", 0.6, 0.0), ("b", 0.4 - 1e-9, math.log10(0.6 / (0.4 - 1e-9))), ("c", 1e-9, 4.56))]  # fmt: skip
@@ -216,11 +219,11 @@ def test_a_line_that_a_source_passes_says_why_its_family_is_named() -> None:
         "running": [{"traces": 40, "log10_ratio_others": 2.4, "probability": 0.585}],
     }  # fmt: skip
     report = {"results": results, "method": {"rule": {"decided_log10": 2.0, "least_share": 0.95}}}
-    passes = "b passes it but is 58.5 % probable; 95 % is needed, so its family is named."
-    assert line_words(report) == f"Dashed: 100 to 1, the ratio that the rule asks for. {passes}"
+    passes = "b passes it but is 58.5 % probable (95 % needed)."
+    assert line_words(report) == f"Diamond: its family. Dashed: 100 to 1, the ratio that the rule asks for. {passes}"
     results["running"][0]["log10_ratio_others"] = 1.9
     usual = "Dashed: 100 to 1, the ratio that the rule asks for, beside a probability of 95 % where it SUPPORTS."
-    assert line_words(report) == usual
+    assert line_words(report) == f"Diamond: its family. {usual}"
     results |= {"level": "source", "running": [{"traces": 40, "log10_ratio_others": 2.4, "probability": 0.96}]}
     assert line_words(report) == usual
     results["verdict"] = "AGAINST"
