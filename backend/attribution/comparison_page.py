@@ -60,6 +60,7 @@ def write_comparison(test: Mapping[str, Any]) -> str:
         expected=(EXACT if test["paired"] else "") + expected_words(test),
         headline=headline(test) if reference else drift_report.headline(test),
         half=half,
+        word=drift_report.verdict_words(test),
         rule=rule_words(test) if reference else "",
         further=drift_report.further_step(test),
         columns=drift_report.columns_words(test),

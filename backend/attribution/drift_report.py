@@ -289,6 +289,11 @@ def headline(test: Mapping[str, Any]) -> str:
     return f"But {same}: the model or the questions changed, this cannot say which"
 
 
+def verdict_words(test: Mapping[str, Any]) -> str:
+    """The verdict of a comparison to show, with what a difference of other prompts leaves open."""
+    return f"{test['verdict']}{', CAUSE OPEN' * ('rivals' not in test and headline(test) != '')}"
+
+
 def columns_words(test: Mapping[str, Any]) -> str:
     """How a command states columns and encodings that differ from file to file; '' where it states none so."""
     if RECOGNISED not in shlex.split(test["command"]):

@@ -292,8 +292,8 @@ def sentence(test: Mapping[str, Any]) -> str:
         alone = "how often other questions alone do so was not measured"
         if same is not None:
             alone = (
-                f"of unchanged sources asked other questions of the same kind, {100 * same:.0f} % are called "
-                f"different, at p ≤ {level_text(LEVEL)}. Whether these questions are of one kind was not tested"
+                "whether both windows ask questions of one kind was not tested. Where both do, "
+                f"{100 * same:.0f} % of unchanged sources are called different, at p ≤ {level_text(LEVEL)}"
             )
         means = f"Something between prompt and answer changed, or the questions did: {alone}."
     return f"The two windows of {windows} {differ} by more than chance ({p_words_of(test)}). {means}"

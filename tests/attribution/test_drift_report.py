@@ -30,6 +30,7 @@ from backend.attribution.drift_report import (
     measures_of,
     p_scale,
     size_words,
+    verdict_words,
 )
 from backend.attribution.report import digest
 from backend.attribution.settings import Settings, of_windows
@@ -179,6 +180,13 @@ def test_the_same_answers_in_another_order_do_not_differ(folder: Path) -> None:
     told = by_verb(folder, folder / "one.jsonl", folder / "two.jsonl")
     assert (told["verdict"], told["paired"], told["p_value"]) == ("NO DIFFERENCE SEEN", True, 1.0)
     assert told["statistic"] == pytest.approx(0, abs=1e-12)
+
+
+def test_a_difference_of_other_prompts_leaves_its_cause_open() -> None:
+    told = {"verdict": "DIFFERENT", "paired": False, "before": 12, "after": 12, "prompts_in_both": 0}
+    assert verdict_words(told) == "DIFFERENT, CAUSE OPEN"
+    assert verdict_words(told | {"paired": True}) == "DIFFERENT"
+    assert verdict_words(told | {"verdict": "NO DIFFERENCE SEEN"}) == "NO DIFFERENCE SEEN"
 
 
 def test_the_page_says_what_the_answer_says(folder: Path) -> None:

@@ -33,6 +33,7 @@ from backend.attribution.drift_report import (
     side_by_side,
     size_text,
     size_words,
+    verdict_words,
 )
 from backend.attribution.drift_report import headline as windows_headline
 from backend.attribution.reference_check import AGAINST, MEANINGS, SUPPORTS, headline, odds_of, rule_words
@@ -135,7 +136,7 @@ def sheet(test: Mapping[str, Any]) -> list[Component]:
         "Result's hash": [html.Span(f"sha256 {test['sha256']}", className="mono"), f" ({HASHED})"],
     }
     sign, reference = tone_of(test), "rivals" in test
-    given = [test["verdict"], *_headline(headline(test) if reference else windows_headline(test))]
+    given = [verdict_words(test), *_headline(headline(test) if reference else windows_headline(test))]
     return [
         html.P("Provenance Atlas", className="kicker"),
         html.H2(question_of(test), className="brief-title", dir="auto"),
@@ -199,7 +200,7 @@ def windows_answer(test: Mapping[str, Any], rows: pd.DataFrame, theme: Theme) ->
     box = sections.answer_box(
         tone,
         [before, " against ", after, " · no prompt in common" if both == 0 else ""],
-        ("win-verdict", sign, [test["verdict"], *_headline(windows_headline(test))]),
+        ("win-verdict", sign, [verdict_words(test), *_headline(windows_headline(test))]),
         html.P(keep_together(test["sentence"]), className="verdict-sentence"),
         _next_step(test["next_step"], *_after_windows(test)),
         _judge_of(test, ""),  # the rates stand with the figure below
@@ -393,7 +394,7 @@ def _text(test: Mapping[str, Any], title: str, words: Sequence[str], more: Seque
     said = headline(test) if "rivals" in test else windows_headline(test)
     said = f"{said}. " if said else ""
     lines = [
-        f"{title}, {date_words(test['created'])}", *claim, f"{test['verdict']}: {said}{test['sentence']}",
+        f"{title}, {date_words(test['created'])}", *claim, f"{verdict_words(test)}: {said}{test['sentence']}",
         *([rule_words(test)] if "rivals" in test else []),
         f"What to do next: {test['next_step']} {further_step(test)}".strip(), *measures, *more,
         f"What such a test sees: {expected_words(test)}",

@@ -513,7 +513,8 @@ def _run(app: Dash, part: Part) -> None:
         except AtlasError:  # its own place says so
             return None, None
         if part is WINDOWS:
-            return in_common_words(first, second), None
+            words = in_common_words(first, second)
+            return html.Span(words, className="flag" if words.startswith("0 of ") else ""), None
         words, enough = to_compare_words(first, second, service.brings(one.name).prompts_needed)
         return (words, None) if enough else (html.Span(words, className="flag"), words)
 
