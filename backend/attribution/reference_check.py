@@ -42,7 +42,7 @@ MEANINGS = {
     SUPPORTS: "No difference was seen, and by the ecosystem's validation the same model gives such an outcome at "
     f"least {10**drift.SUPPORTING:g} times as often as a sibling or another family does.",
     INCONCLUSIVE: "No difference was seen, but a sibling may give such an outcome too, or how often was not measured. "
-    "Of answers that are the same letter for letter, one file may be a copy of the other.",
+    "Files of which half the answers or more are the same letter for letter may be copies.",
 }
 """What the answers mean in a comparison with a reference."""
 SAME = "the same model"  # nobody compares before and after

@@ -279,7 +279,7 @@ def to_compare_words(traces: Sequence[str], reference: Sequence[str], needed: in
         return f"{many}{compared}. {reach}", True
     if not first:
         return "The traces name no prompts: choose the column that holds them.", False
-    how = "Press Prompts to ask (JSONL) below, ask them at an endpoint that you trust, and drop its answers."
+    how = "Press Prompts to ask (JSONL), ask them at an endpoint that you trust, and drop its answers."
     return f"{many}, and a comparison needs {FEWEST_PAIRED}. {how}", False
 
 

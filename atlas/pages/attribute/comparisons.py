@@ -50,7 +50,8 @@ if TYPE_CHECKING:
 POLL_MS = 700
 REFUSED = {"unread": True}
 """In place of a file: else a refused second window would leave the halves of the first one to be compared."""
-LATER = "How often such a test sees a change is stated with the answer, for these traces and prompts."
+LATER = " The answer states it for your traces and prompts."
+TOO_FEW = "The files have too few prompts in common."
 STORIES = {"win": "windows", "ref": "reference"}  # what the sample's stories call a part
 SEVERAL = ("win", "before")  # the place that takes the files of both windows at once
 OVER = (True, None, sections.NOTHING, True)  # progress hidden, and no further tick
@@ -471,10 +472,11 @@ def _run(app: Dash, part: Part) -> None:
         one = question.ecosystem(ecosystem)
         if one is None:
             return None
+        power = visitor.service().brings(one.name).power
+        rates = expected(power, paired=True)
         # Files have their own number of traces and prompts, of which the answer gives the rates.
-        if any(given):
-            return judged_by(one.reader, one.proxy, True if part is REFERENCE else None, LATER)
-        return judged_by(one.reader, one.proxy, True, expected(visitor.service().brings(one.name).power, paired=True))
+        same = True if part is REFERENCE or not any(given) else None
+        return judged_by(one.reader, one.proxy, same, rates + LATER * bool(power and any(given)))
 
     def missing(given: Sequence[Stored]) -> bool:
         return any(file and file["unread"] for file in given) or not all(given[: part.needed])
@@ -516,7 +518,7 @@ def _run(app: Dash, part: Part) -> None:
             words = in_common_words(first, second)
             return html.Span(words, className="flag" if words.startswith("0 of ") else ""), None
         words, enough = to_compare_words(first, second, service.brings(one.name).prompts_needed)
-        return (words, None) if enough else (html.Span(words, className="flag"), words)
+        return (words, None) if enough else (html.Span(words, className="flag"), TOO_FEW)
 
     @sections.callback(
         app,
