@@ -301,9 +301,18 @@ def columns_words(test: Mapping[str, Any]) -> str:
     return f"Columns and encodings are given once a file, in the order of the files; {RECOGNISED}: recognised."
 
 
+def is_copied(identical: int, prompts: int) -> bool:
+    """Whether so many answers are the same letter for letter that one file may be a copy of the other."""
+    return 2 * identical >= prompts
+
+
 def further_step(test: Mapping[str, Any]) -> str:
-    """Who would tell whose answers the second window holds, after a change; '' after none, or of a reference."""
-    if "rivals" in test or test["verdict"] != drift.DIFFERENT:
+    """Who would tell whose answers the second window holds; of a reference copied, how many prompts to ask; or ''."""
+    if "rivals" in test:
+        needed, copied = test["prompts_needed"], is_copied(test.get("identical", 0), test["prompts"])
+        fewer = needed and test["before"] < needed and copied and test["verdict"] != "AGAINST"
+        return f"Ask {needed:,} prompts at least: fewer cannot end in SUPPORTS." if fewer else ""
+    if test["verdict"] != drift.DIFFERENT:
         return ""
     name, reference = drift.named(test["windows"][-1]), "compare it with a reference of the claimed model"
     if drift.NOT_LIKE in test["notes"]:  # of such prompts no error rate was measured

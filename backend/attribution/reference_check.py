@@ -22,6 +22,7 @@ from backend.attribution.drift_report import (
     Window,
     advised_words,
     facts_of,
+    is_copied,
     share_fingerprints,
     signed,
     standardised,
@@ -106,11 +107,6 @@ def reference_answer(
         "command": command or _command(windows, enrolment, settings),
     }
     return signed(body)
-
-
-def is_copied(identical: int, prompts: int) -> bool:
-    """Whether so many answers are the same letter for letter that one file may be a copy of the other."""
-    return 2 * identical >= prompts
 
 
 def in_pairs(claimed: Window, reference: Window) -> tuple[list[int], list[int]]:

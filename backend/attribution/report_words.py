@@ -541,6 +541,7 @@ class Step:
     page: str | None = None  # of :data:`PAGES`
     command: str = ""
     after: str = ""
+    needs: str = ""  # what the page's test needs, where it is shown
 
     @property
     def by_command(self) -> str:
@@ -550,7 +551,7 @@ class Step:
     def __str__(self) -> str:
         if self.page is None:
             return self.before.partition(f": {COMMAND}")[0].removesuffix(".") + "."
-        return f"{self.before}{self.page} (page Attribute){self.after or '.'}"
+        return f"{self.before}{self.page} (page Attribute){self.needs}{self.after or '.'}"
 
 
 def _own_columns(report: Report) -> list[str]:
@@ -562,8 +563,15 @@ def _own_columns(report: Report) -> list[str]:
     return [word for option, column, rest in given for word in (option, column, option, rest)]
 
 
-def steps_of(report: Report) -> list[Step]:
-    """What to do next, with the report's own file in commands."""
+def steps_of(report: Report, needed: int | None = None) -> list[Step]:
+    """What to do next, with the report's own file in commands.
+
+    needed : so many prompts at least can support a claim in a comparison with a reference, where that is known.
+    """
+    fewest = ", which says how many prompts SUPPORTS needs"
+    if needed is not None:
+        more = report["results"]["traces"] < needed
+        fewest = f", with {needed:,} prompts at least: fewer cannot end in SUPPORTS" * more
     name, out = str(report["input"]["name"]), []
     file = "TRACES" if name.startswith("-") else shlex.quote(name)
     read = (f"{file} --reference genuine.jsonl", " ".join([f"{file} --reference genuine.jsonl", *_own_columns(report)]))
@@ -577,7 +585,7 @@ def steps_of(report: Report) -> list[Step]:
             out.append(Step(f"{text.rstrip('.')}{how}." if how else text))
             continue
         before, _, after = text.partition(command)
-        out.append(Step(before, pages[command], command, after))
+        out.append(Step(before, pages[command], command, after, fewest * (pages[command] == PAGES[REFERENCE_CHECK])))
     if wavers(report):
         rule = report["method"]["rule"]
         below = f"{10 ** rule['decided_log10']:,.0f} to 1 or {100 * rule['least_share']:g} %"
@@ -588,5 +596,5 @@ def steps_of(report: Report) -> list[Step]:
         command, page = next(iter(pages.items()))
         who = with_names(report)["results"]["subject"]
         before = f"To exclude a model that is not enrolled, ask the genuine {who} the same prompts and compare: "
-        out.append(Step(before, page, command))
+        out.append(Step(before, page, command, needs=fewest))
     return out

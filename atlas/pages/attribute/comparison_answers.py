@@ -233,7 +233,7 @@ def reference_box(test: Mapping[str, Any]) -> Component:
         ("ref-verdict", sign, [test["verdict"], *_headline(headline(test))]),
         html.P(keep_together(test["sentence"]), className="verdict-sentence"),
         html.P(rule_words(test)),
-        _next_step(test["next_step"], *_after_reference(test)),
+        _next_step(f"{test['next_step']} {further_step(test)}".strip(), *_after_reference(test)),
         *[html.P(rival["sentence"], className="long verdict-judge", dir="auto") for rival in test["rivals"]],
         _judge_of(test, expected_words(test)),
         sections.facts(
