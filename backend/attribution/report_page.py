@@ -146,8 +146,7 @@ QUESTIONS = (
 )
 """Question to the rule, what its metrics begin with, for a source and for a family, and the right and wrong outcome."""
 FIRST = {
-    "accuracy_after": "With {traces}{nearest} the most probable source is the right one in {value:.1f} % of {n:,} "
-    "tests on prompts that it had never seen.",
+    "accuracy_after": "With {traces}{nearest} the most probable source is right in {value:.1f} % of {n:,} tests.",
     "verdict_named_right": "In {value:.1f} % of {n:,} tests with {traces} the rule is sure enough to name the right "
     "source.",
     "false_unknown": "In {value:.1f} % of {n:,} tests with {traces} an enrolled source gets UNKNOWN.",

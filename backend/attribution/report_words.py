@@ -248,7 +248,7 @@ def _would_pass(passing: Passing) -> str:
     if " to " in shares:
         passed = f"of 100 models whose family nobody enrolled, {100 * (passing.family or 0):.0f} pass as enrolled, and "
         passed += f"of 100 with an enrolled sibling {100 * (passing.sibling or 0):.0f}"
-    return f"{passed} (measured at {many})"
+    return f"{passed} (at {many})"
 
 
 def _not_settled(report: Report) -> str:
@@ -310,7 +310,7 @@ def line_words(report: Report) -> str:
     results, rule = report["results"], report["method"]["rule"]
     last, least = results["running"][-1], f"{100 * rule['least_share']:g} %"
     line = "Diamond: its family. " * (results["level"] == "family")
-    line += f"Dashed: {10 ** rule['decided_log10']:,.0f} to 1, the ratio that the rule asks for"
+    line += f"Dashed: {10 ** rule['decided_log10']:,.0f} to 1, which the rule asks for"
     if supports_family(results) and last["log10_ratio_others"] >= rule["decided_log10"]:
         named = f"{results['subject']} passes it but is {percent_text(last['probability'])} probable"
         if last["probability"] < rule["least_share"]:

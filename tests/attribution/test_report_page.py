@@ -104,7 +104,7 @@ def test_the_rate_of_such_an_answer_comes_first_then_that_of_a_false_claim(valid
 
 def test_the_first_sheet_says_accuracy_and_errors(validation):
     said = " ".join(first_findings(validation))
-    assert re.search(r"the right one.*UNKNOWN.*no claim it names the right source.*a wrong one", said)
+    assert re.search(r"source is right in.*UNKNOWN.*no claim it names the right source.*a wrong one", said)
     rows = {row["metric"]: row for row in validation["rows"] if row["scenario"] in (None, "same")}
     for name in ("accuracy_after", "false_unknown", "verdict_nearest_claim_refuted"):
         assert f"{100 * rows[name]['value']:.1f} " in said.replace("\xa0%", " %")
@@ -220,14 +220,14 @@ def test_a_line_that_a_source_passes_says_why_its_family_is_named() -> None:
     }  # fmt: skip
     report = {"results": results, "method": {"rule": {"decided_log10": 2.0, "least_share": 0.95}}}
     passes = "b passes it but is 58.5 % probable (95 % needed)."
-    assert line_words(report) == f"Diamond: its family. Dashed: 100 to 1, the ratio that the rule asks for. {passes}"
+    assert line_words(report) == f"Diamond: its family. Dashed: 100 to 1, which the rule asks for. {passes}"
     results["running"][0]["log10_ratio_others"] = 1.9
-    usual = "Dashed: 100 to 1, the ratio that the rule asks for, beside a probability of 95 % where it SUPPORTS."
+    usual = "Dashed: 100 to 1, which the rule asks for, beside a probability of 95 % where it SUPPORTS."
     assert line_words(report) == f"Diamond: its family. {usual}"
     results |= {"level": "source", "running": [{"traces": 40, "log10_ratio_others": 2.4, "probability": 0.96}]}
     assert line_words(report) == usual
     results["verdict"] = "AGAINST"
-    assert line_words(report) == "Dashed: 100 to 1, the ratio that the rule asks for."
+    assert line_words(report) == "Dashed: 100 to 1, which the rule asks for."
 
 
 def test_the_first_sheet_says_how_often_such_an_answer_was_right() -> None:

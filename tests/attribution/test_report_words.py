@@ -83,11 +83,11 @@ def test_what_the_test_for_unknown_sources_cannot_see_is_said_with_a_yes() -> No
     report["validation"] = {"rows": [row("false_acceptance", 0.92)]}
     assert headline(report) == "Yes, among the 3 enrolled sources: a"
     said = "A model outside these 3 is not excluded: of 100 models that nobody enrolled, 92 pass as enrolled"
-    assert reservation(report) == f"{said} (measured at 10 traces)."
+    assert reservation(report) == f"{said} (at 10 traces)."
     report["validation"]["rows"].append(row("false_acceptance", 0.92, "sibling"))
-    assert reservation(report) == f"{said} (measured at 10 traces)."
+    assert reservation(report) == f"{said} (at 10 traces)."
     report["validation"]["rows"][1]["value"] = 0.79
-    said = "of 100 models whose family nobody enrolled, 92 pass as enrolled, and of 100 with an enrolled sibling 79 (m"
+    said = "of 100 models whose family nobody enrolled, 92 pass as enrolled, and of 100 with an enrolled sibling 79 (at"
     assert said in (reservation(report) or "")
     report["reference"] |= {"candidates": ["a"], "enrolled": list("abcdef")}
     assert headline(report) == "Yes, among the 3 candidates: a" and "outside these 6" in (reservation(report) or "")
@@ -122,7 +122,7 @@ def test_an_answer_about_a_family_says_that_its_member_is_not_settled() -> None:
     outside = (
         " Another model of the family A is not excluded: of 100 models that are not enrolled but have an enrolled "
     )
-    assert reservation(report) == f"{said}{outside}sibling, 40 pass as enrolled (measured at 10 traces)."
+    assert reservation(report) == f"{said}{outside}sibling, 40 pass as enrolled (at 10 traces)."
 
 
 def test_siblings_of_one_name_without_and_with_a_date_are_said() -> None:

@@ -22,13 +22,12 @@ ALARM = {"watch": "reseller", "number": 1, "traces": 143, "first": 84, "log10_e"
 MARGINS = (14 + 16, 32)  # of the page, mm: upper and lower, both sides
 
 
-TELL_APART = "To tell siblings of a model with such a name apart, a"
 SIBLINGS = "an answer about a family, the longest"
 
 
 def of_siblings(report):
-    """The report as if it named a family, and of it two sources with long names."""
-    results, (claimed, other) = report["results"], ("gpt-4o-2024-11-20", "an-endpoint-that-is-called-so")
+    """The report as if it named a family with its chart, and two sources whose names differ by a date."""
+    results, (claimed, other) = report["results"], ("gpt-4o", "gpt-4o-2024-11-20")
     kin = [{"source": name, "family": "GPT", "probability": share} for name, share in ((other, 0.579), (claimed, 0.4))]
     pairs = zip(results["candidates"], kin, strict=False)
     found = {
@@ -36,11 +35,13 @@ def of_siblings(report):
         "candidates": [*({**one, **named} for one, named in pairs), *results["candidates"][2:]],
         "families": [{"family": "GPT", "probability": 0.9995}, *results["families"]],
         "running": [{**row, "probability": 0.4, "log10_ratio_others": 2.35} for row in results["running"]],
-        "traces": 40, "capped": True, "next_steps": [TELL_APART + REFERENCE.format(who=f"genuine {claimed}")[1:]],
+        "traces": 40, "capped": True, "stated": True, "interval": None,
+        "next_steps": [f"To tell siblings of {claimed} apart, a{REFERENCE.format(who=f'genuine {claimed}')[1:]}"],
         "sentence": "The 40 traces support the family GPT: at least about 12,000 times more likely from that family "
         "than from the other families (log10 ratio 4.09).",
     }  # fmt: skip
-    sources = [other, claimed, *report["reference"]["sources"][2:]]
+    renamed = {old["source"]: new["source"] for old, new in zip(results["candidates"], kin, strict=False)}
+    sources = [renamed.get(one, one) for one in report["reference"]["sources"]]
     rows = [
         {"source": one, "named": two, "traces": 100, "count": 43, "groups": 75}
         for one, two in ((claimed, other), (other, claimed))
@@ -92,7 +93,7 @@ def test_the_summary_fits_on_the_first_sheet(driver, report, tmp_path: Path, pap
         driver.execute_cdp_cmd("Emulation.setEmulatedMedia", {"media": ""})
         driver.execute_cdp_cmd("Emulation.clearDeviceMetricsOverride", {})
     assert used <= 0.98 * (height * 96 - MARGINS[0] / 25.4 * 96)  # so that another font does not push a line over
-    assert wide <= size["width"] and all(chart >= 0.98 * size["width"] for chart in charts)
+    assert wide <= size["width"] and all(chart >= 0.98 * wide for chart in charts)  # a scrollbar takes the rest
     printed = driver.execute_cdp_cmd(
         "Page.printToPDF", {"paperWidth": width, "paperHeight": height, "printBackground": True}
     )

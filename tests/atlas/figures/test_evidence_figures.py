@@ -518,7 +518,7 @@ def test_the_validation_is_tables_of_just_such_a_case(report: dict[str, Any]) ->
     )  # fmt: skip
     for words in (
         "20 traces of responses cut after 64 tokens",
-            "most probable source is the right one in 72.5\u00a0% of 40 tests",
+            "most probable source is right in 72.5\u00a0% of 40 tests",
         "5 and 20 traces each (measured on whole responses)", "85.4 %", "18.8 %", "93.3 %", "1.0 %",
         "Stated error 5\u00a0%", '"children": "never"', "the rule never supports a claim",
         "Of two families", "90.0 %", ".157 arises by chance",
