@@ -70,8 +70,7 @@ FIELDS = {
     "model": (
         "The model's name there",
         "NAME",
-        "Settings that were enrolled follow it: NAME,temperature=0.7. Every line that jobs collect wrote of the "
-        "enrolled answers has them, under settings and system.",
+        "After it, the settings with which the answers were enrolled: NAME,temperature=0.7.",
     ),
     "folder": ("Or a folder of its logs", "logs/", "In any format that Attribute reads."),
 }
@@ -107,6 +106,7 @@ READING = (
 OTHER = "Answers to prompts of another kind are not counted: other prompts alone make answers look different."
 AT_ONCE = "The sample's two looks follow each other at once. A watch of your own looks as often as you tell it."
 OWN_ALARM = "An alarm of your own watch stands until somebody accepts it, and can be sent to an address of yours."
+SHOW, CLOSE = "See a sample watch", "Close the sample"
 AGAIN_MS, SAMPLE_MS = 20_000, 2_000
 MEASURED = {"alarms": validation.TABLES["streams"]}  # how soon and how often alarms come
 SHOWN = 5  # looks that are listed
@@ -146,7 +146,7 @@ def register(app: Dash) -> None:
     @app.callback(
         Output("watch-sample", "children"),
         Output("watch-sample-clock", "disabled"),
-        Output("watch-sample-show", "hidden"),
+        Output("watch-sample-show", "children"),
         Input("watch-sample-show", "n_clicks"),
         Input("watch-sample-clock", "n_intervals"),
         Input("theme", "data"),
@@ -155,9 +155,11 @@ def register(app: Dash) -> None:
     def sample(clicks: int | None, _: int | None, theme: str | None) -> Any:
         if not visitor.known() or not clicks:
             return no_update, True, no_update
+        if clicks % 2 == 0:
+            return None, True, SHOW
         look: Theme = "light" if theme == "light" else "dark"
         shown, ended = _sampled(look, begin=ctx.triggered_id == "watch-sample-show")
-        return shown, ended, isinstance(shown, html.Section)
+        return shown, ended, CLOSE if isinstance(shown, html.Section) else SHOW
 
     @app.callback(
         [
@@ -429,7 +431,7 @@ def _sample() -> list[Component]:
     if not visitor.known():
         return []
     (story,) = stories("watch")
-    button = html.Button("See a sample watch", id="watch-sample-show", className="button button-main")
+    button = html.Button(SHOW, id="watch-sample-show", className="button button-main")
     return [
         html.Section(
             [
@@ -486,6 +488,7 @@ def _watched(state: WatchState, theme: Theme, story: Story | None = None) -> Com
     graph = shell.graph(f"watch-{_plain(state.name)}-graph", curve)
     label = f"Evidence of the watch {state.name} after every answer"
     drawing = html.Div(graph, className="figure-drawing", role="img", **shell.aria(label=label))
+    sample = [html.Span("Sample", className="watch-status watch-inconclusive")] if story else []
     facts = {
         "Answers from": "recorded answers of the sample" if story else question.source,
         "Compared with": f"the enrolled answers of {question.enrolment}",
@@ -493,7 +496,9 @@ def _watched(state: WatchState, theme: Theme, story: Story | None = None) -> Com
     }
     return html.Section(
         [
-            html.Div([html.H2(story.name if story else state.name, dir="auto"), status], className="figure-title"),
+            html.Div(
+                [html.H2(story.name if story else state.name, dir="auto"), *sample, status], className="figure-title"
+            ),
             html.P(sentence, className="sentence"),
             html.Div(drawing, className="figure-body", style={"height": figures.HEIGHT}),
             shell.facts(facts, className="watch-facts"),

@@ -380,7 +380,7 @@ def alarm_sentence(state: WatchState, alarm: Any) -> str:
     question = state.question
     # Chance moves the lowest evidence some traces away from the change.
     nearest = (
-        f"the traces since the evidence was lowest, from about number {alarm.first:,} on, are nearest to {alarm.leader}"
+        f"the answers since the evidence was lowest, from about number {alarm.first:,}, are nearest to {alarm.leader}"
     )
     if alarm.verdict == "INCONCLUSIVE":
         nearest = f"Which model answers now is not certain; {nearest}"
@@ -389,7 +389,7 @@ def alarm_sentence(state: WatchState, alarm: Any) -> str:
     else:
         nearest = f"{alarm.verdict}: {nearest}"
     return (
-        f"After {alarm.traces:,} traces the evidence against {question.claimed} is {evidence_text(alarm.log10_e)}; an "
+        f"After {alarm.traces:,} answers the evidence against {question.claimed} is {evidence_text(alarm.log10_e)}; an "
         f"endpoint that did not change gets there in at most {100 * question.rate:g} % of all watches. "
         f"{nearest}."
     )
