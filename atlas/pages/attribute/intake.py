@@ -72,7 +72,7 @@ def step() -> Component:
             id=sections.live("attr-sample", at),
             className="button",
         )
-        for at, story in enumerate(_known("attribute"))
+        for at, story in sorted(enumerate(_known("attribute")), key=lambda one: one[1].outcome != "SUPPORTS")
     ]
     encodings = [{"value": NONE, "label": "as recognised"}, *({"value": one, "label": one} for one in ENCODINGS)]
     charset = "The character set of the file's text"
@@ -106,7 +106,7 @@ def step() -> Component:
         ),
         sections.hint(STAYS),
         html.Div(
-            [sections.hint("Or try a sample; behind its name stands the answer that it gets:"), *sample],
+            [sections.hint("Or try a sample; after its name stands the answer that it gets:"), *sample],
             className="row samples",
         ),
         html.Div(id="attr-sample-story", className="story", role="status"),

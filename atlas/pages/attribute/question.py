@@ -310,8 +310,8 @@ def describe(one: Ecosystem, brings: EnrolmentCapabilities) -> str:
     most = brings.budgets[-1] if brings.budgets else 0
     many = f"{what}; calibrated{f' up to {most:,} trace' + 's' * (most > 1) if most else ''}"
     if brings.validated:
-        kind = "validated on held-out prompts of its own kind alone"
-        return f"{brings.named} It needs {FEWEST} traces. {many}, and {kind}."
+        counted = f"; up to {most:,} trace{'s are' if most > 1 else ' is'} counted in full" if most else ""
+        return f"{brings.named} It needs {FEWEST} traces. {what}. Best with prompts like those enrolled{counted}."
     return f"{many}, but not validated: how often its answers are wrong has not been measured."
 
 

@@ -88,9 +88,6 @@ STOP_HELP = (
     "with a look after every trace, in random orders, set it for the stated risk, so that checking later does not "
     "change it. A smaller risk asks for more traces."
 )
-AT_THE_END = (
-    "the answer rests on all {traces}; a rule that looks after every trace needs more, as every look is a chance to err"
-)
 ANOTHER = " (5 % or less would be called another kind)"
 ALL_READ = "nothing was left out"
 CHECKS = ("Kind of traffic", "Unknown source")
@@ -297,10 +294,13 @@ def _facts(report: Report) -> list[tuple[str, str, str, str]]:
     answer = results["stop"] or {}
     if "withheld" in answer:
         stop = "–", stop_withheld(results)
-    elif results["verdict"] in ("SUPPORTS", "AGAINST") and not answer.get("enough_after", 1):
-        stop = "–", AT_THE_END.format(traces=count(results["traces"], "trace"))
+    # A rule that looks after every trace needs more than an answer that rests on all of them.
+    at_the_end = results["verdict"] in ("SUPPORTS", "AGAINST") and not answer.get("enough_after", 1)
     without_stop = (
-        results["reason"] == WEAK or _needs_all(results) or (supports_family(results) and "withheld" in answer)
+        at_the_end
+        or results["reason"] == WEAK
+        or _needs_all(results)
+        or (supports_family(results) and "withheld" in answer)
     )
     if not results["stated"]:
         stop = ratio
