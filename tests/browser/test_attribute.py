@@ -816,9 +816,8 @@ def test_a_presenter_shows_map_accuracy_a_confusion_and_the_case_by_four_keys(br
     assert heads[0] == "How often is this reader right?"
     assert not any(head.startswith("The atlas in general") for head in heads)  # none of its reader
     findings = browser.text(".sheet-cover .findings")
-    such, false, *_ = findings.split("\n")
-    assert "tests (10 traces of an enrolled source, no claim) that ended in SUPPORTS" in such
-    assert false.startswith("A false claim of the nearest other source")
+    such = "tests (10 traces of an enrolled source, no claim) that ended in SUPPORTS"
+    assert 0 < findings.find(such) < findings.find("A false claim of the nearest other source")
     assert "With 10 traces the most probable source" in findings
     panel = "return getComputedStyle(document.querySelector(arguments[0])).getPropertyValue('--panel')"
     assert browser.run(panel, ".sheet-case") == browser.run(panel, ":root") != browser.run(panel, ".sheet-cover")
