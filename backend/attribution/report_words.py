@@ -379,8 +379,8 @@ def rule_met(report: Report) -> str:
     if not (bound := _probability(results["log10_ratio_others"], prior)) < least <= share:
         return ""
     return (
-        f"The rule is met, since these traces give {percent_text(share)} and it needs {100 * least:g} %; "
-        f"{tests_of(report)} can back no more than {percent_text(bound)}"
+        f"The rule is met: it needs {100 * least:g} % and takes the {percent_text(share)} of these traces. "
+        f"Taken alone, {tests_of(report)} can back no more than {percent_text(bound)}"
     )
 
 

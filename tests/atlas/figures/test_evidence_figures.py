@@ -353,7 +353,7 @@ def test_a_bound_below_what_the_rule_needs_stands_beside_the_number_that_passed(
     bound = subject_probability(undecided, percent_text).removeprefix("≥ ")
     passed = {**report, "results": results}
     value, note = facts(passed)["Probability"]
-    assert value == "95.3 %" and note.startswith("claimed source. The rule is met, since these traces give 95.3 %")
+    assert value == "95.3 %" and note.startswith("claimed source. The rule is met: it needs 95 % and takes the 95.3 %")
     assert f" can back no more than {bound}" in note and subject_probability(passed) == ".953"
 
 
