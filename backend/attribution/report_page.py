@@ -65,7 +65,7 @@ from backend.shipped import shipped
 ROWS = 500  # traces that the page lists; the table in CSV holds all
 CANDIDATES = 12
 NAMED = 3  # most members of a family that a headline names
-CHART_WIDTH, CHART_HEIGHT, AXIS_X, AXIS_Y, RIGHT = 720, 140, 104, 98, 172
+CHART_WIDTH, CHART_HEIGHT, AXIS_X, AXIS_Y, RIGHT = 720, 128, 104, 86, 172
 MOMENT = re.compile(r"\d{4}-\d\d-\d\dT\d\d:\d\d:\d\d\+00:00")  # as facts of an enrolment have it
 SUPERSCRIPTS = str.maketrans("0123456789", "⁰¹²³⁴⁵⁶⁷⁸⁹")
 ON_A_CLAIM = {

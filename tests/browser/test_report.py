@@ -27,7 +27,7 @@ SIBLINGS = "an answer about a family, the longest"
 
 def of_siblings(report):
     """The report as if it named a family with its chart, and two sources whose names differ by a date."""
-    results, (claimed, other) = report["results"], ("gpt-4o", "gpt-4o-2024-11-20")
+    results, (claimed, other) = report["results"], ("an-endpoint-called-so", "an-endpoint-called-so-2024-11-20")
     kin = [{"source": name, "family": "GPT", "probability": share} for name, share in ((other, 0.579), (claimed, 0.4))]
     pairs = zip(results["candidates"], kin, strict=False)
     found = {
