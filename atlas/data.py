@@ -325,15 +325,24 @@ class QueryCache:
         }
 
     def reader_groups(self) -> list[tuple[str, list[str]]]:
-        """Readers for a list: all that were measured here, then the published ones; the paper's method comes first."""
+        """Readers for a list: all that were measured here, then the published ones; the paper's method comes first.
+
+        A group that has numbers for few rosters says for which: those of most rosters say nothing.
+        """
         place = {group: number for number, group in enumerate(GROUPS)}
-        groups: dict[tuple[bool, int, str], list[str]] = {}
+        groups: dict[tuple[bool, int, str, str], list[str]] = {}
+        readers = self.ask(queries.readers)
+        most = readers["rosters"].map(len).max()
         row: Any
-        for row in self.ask(queries.readers).itertuples(index=False):
-            kind = group_of(row.method)
-            groups.setdefault((row.origin != "measured", place.get(kind, len(place)), kind), []).append(str(row.reader))
+        for row in readers.itertuples(index=False):
+            kind, only = group_of(row.method), f" · {', '.join(row.rosters)} only" if len(row.rosters) < most else ""
+            key = row.origin != "measured", place.get(kind, len(place)), kind, only
+            groups.setdefault(key, []).append(str(row.reader))
         origins = {False: "Measured here", True: "Published"}
-        return [(f"{origins[published]} · {kind}", members) for (published, _, kind), members in sorted(groups.items())]
+        return [
+            (f"{origins[published]} · {kind}{only}", members)
+            for (published, _, kind, only), members in sorted(groups.items())
+        ]
 
     def reader_words(self, reader: str) -> str:
         """A reader in words: method and proxy, and what it reads."""

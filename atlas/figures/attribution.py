@@ -16,6 +16,7 @@ from atlas.theme import TOKENS, Plot, Theme, plain, rate_colours, readable, tran
 
 MATRIX_HEIGHT = 760
 NAME_HEIGHT = 15  # pixels of a family's name beside its rows
+NARROW_CELLS = 24  # sources from which names and numbers of a family are small
 TURNED_WIDTH = 24  # pixels from one family's name above its columns to the next
 HEAD_PIXELS = 72  # of the names above the columns, turned
 MATRIX_PIXELS = MATRIX_HEIGHT - HEAD_PIXELS - 76  # without its margins, which the names next to it need to know
@@ -165,7 +166,7 @@ def confusion_matrix(
     annotations: list[Plot] = []
     if zoom and not many:
         annotations = [
-            plots.note(column, row, "1" if share == 1 else rate_text(share), 10, readable(share, theme))
+            plots.note(column, row, _cell_text(share, size), 10, readable(share, theme))
             for row, line in enumerate(z)
             for column, share in enumerate(line)
             if share is not None and share >= 0.01
@@ -182,7 +183,7 @@ def confusion_matrix(
         reach = 0.5 if size <= 70 else 1.2
         row, column = place[clicked[0]], place.get(clicked[1], size)
         shapes.append(_box(column - reach, row - reach, 2 * reach, plots.pen(token["accent"], 2)))
-    font = {"size": 10 if size > 24 else 12, "color": token["soft"]}
+    font = {"size": 10 if size > NARROW_CELLS else 12, "color": token["soft"]}
     axis = {"type": "category", "showgrid": False, "showline": False, "fixedrange": True, "ticks": "", "tickfont": font}
     cut = [plain(name, 42) for name in rows["name"]]
     order_words = ", in the order of the rows; last: any other family" if many else ""
@@ -203,6 +204,11 @@ def confusion_matrix(
     margin = (left, 16 if zoom else 34, 24 if zoom else HEAD_PIXELS, below)
     more = {"shapes": shapes, "annotations": annotations, "hovermode": None, "dragmode": False}
     return plots.plot(theme, margin, [heat], x, y, **more)
+
+
+def _cell_text(share: float, size: int) -> str:
+    """A share in a cell of a family of so many; in narrow cells with two digits."""
+    return "1" if share == 1 else f"{share:.2f}".lstrip("0") if size > NARROW_CELLS else rate_text(share)
 
 
 def _zoomed(order: pd.DataFrame, zoom: str) -> pd.DataFrame:

@@ -17,7 +17,20 @@ from atlas.theme import TOKENS, Mark, Plot, Theme, plain, rate_colours, readable
 from backend.inference.drift import p_words
 
 FEW, MANY = 8, 16  # readers up to which the cells of a matrix show large numbers, and numbers at all
-OTHERS = ("diamond", "square", "triangle-up", "star", "cross")  # symbols of readers beside the shown one
+OTHERS = (
+    "diamond",
+    "square",
+    "triangle-up",
+    "star",
+    "cross",
+    "triangle-down",
+    "hexagon",
+    "pentagon",
+    "bowtie",
+    "hourglass",
+    "diamond-wide",
+    "x",
+)  # symbols of readers beside the shown one; so many of one origin are told apart
 LONGEST = 42  # letters of a name beside its row
 LEAF_PIXELS = 15  # height of a leaf of the tree, so that its name can be read
 TREE_MARGIN = 64
@@ -43,12 +56,14 @@ def family_purity(frame: pd.DataFrame, lines: Sequence[Line], *, theme: Theme) -
     sizes = sorted(int(k) for k in frame["k"].unique())
     place = {k: index for index, k in enumerate(sizes)}
     step = min(0.1, 0.6 / max(len(lines), 1))  # a number finds room before the next group, on a narrow screen too
-    data = []
+    data: list[Plot] = []
+    drawn = {False: 0, True: 0}  # others of each origin, which filled and hollow marks tell apart
     for number, line, rows, published in plots.by_line(frame, lines):
         aside = (number - (len(lines) - 1) / 2) * step
         over, under = rows["high"] - rows["purity"], rows["purity"] - rows["low"]
         ends = plots.bars(over.fillna(0), under.fillna(0), line.colour, 2 if line.front else 1.25)
-        symbol = "circle" if line.front else OTHERS[number % len(OTHERS)]
+        symbol = "circle" if line.front else OTHERS[drawn[published] % len(OTHERS)]
+        drawn[published] += 1
         fill = token["panel"] if published else line.colour
         look = plots.outlined(11 if line.front else 8, fill, line.colour, symbol=symbol)
         words = {

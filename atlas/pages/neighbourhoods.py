@@ -197,6 +197,11 @@ def purity_sources(purity: pd.Series) -> str:
     return f"the {int(purity['sources'])} sources in families of five or more"
 
 
+def _purity_height(cache: QueryCache, view: View) -> int:
+    """Height in pixels of :func:`_purity`: its legend has two readers a line, and takes nothing from the drawing."""
+    return 300 + 10 * max(_purity_rows(cache, view)["reader"].nunique(), 4)
+
+
 @pieces.needs(_purity_rows, pieces.unmapped("family purity"))
 def _purity(cache: QueryCache, view: View, frame: pd.DataFrame) -> FigureView:
     token, chosen, readers = TOKENS[view.theme], cache.map_reader(view), list(dict.fromkeys(frame["reader"]))
@@ -479,7 +484,7 @@ def _meta(rows: pieces.Rows, store: str, *names: str) -> shell.FigureMeta:
 
 FIGURES = {
     "purity": PageFigure(
-        "Are a source's neighbours its family?", _purity, _meta(_purity_rows, "family_purity"), 340
+        "Are a source's neighbours its family?", _purity, _meta(_purity_rows, "family_purity"), _purity_height
     ),
     "neighbours": PageFigure("Which sources are neighbours?", _neighbours, _meta(_rows, "neighbors"), 480, grid=True),
     "nearest": PageFigure(

@@ -119,21 +119,16 @@ def layout(cache: QueryCache, view: View) -> Component:
     ]
     contents = pieces.contents({f"figure-{name}": words for name, words in CONTENTS.items()})
     limits = pieces.words(
-        "This page looks up pairs that were tested; it cannot judge a new one. For a model of your own: ",
+        "Only pairs that were tested are here. For a model of your own: ",
         dcc.Link("Claim against reference", href="/attribute?mode=reference"),
         ".",
     )
-    parents = cache.ask(store.relationship_models)["parent_family"].drop_duplicates()
-    short = ", ".join(sorted((str(parent).rpartition("/")[2] for parent in parents), key=str.casefold))
-    families = pieces.words(f"{len(parents)} families, by their parents: {short}.")
     card = pieces.live("kin-answer", pair_answer(cache, view))
     return html.Div(
         [
             drawing.remembered(PAGE.name),
             drawing.head("Relationships", "related-answer", _answer(cache, view), contents, controls, protocol),
-            html.Div(
-                [limits, html.Div(models, className="controls kin-fields"), families, card], className="kin-asked"
-            ),
+            html.Div([html.Div(models, className="controls kin-fields"), limits, card], className="kin-asked"),
             show("verdicts"),
             show("kinship"),
             show("readouts"),
@@ -373,10 +368,15 @@ def kinship(cache: QueryCache, view: View) -> FigureView:
     first = figures.passed_by(frame)[frame["related"].astype(bool)]
     decides = frame["decision"].notna().any()
     own = usual(cache, dataclasses.replace(view, measure="auc")) if decides and protocol == view.protocol else None
-    apart = "" if own is None else f"; ranked split by split, the mean AUC is {rate_text(own['value'])}"
+    area: list[Component | str] = []
+    if own is not None:
+        area = ["; ranked split by split, the mean ", shell.term("AUC", MEASURE_HELP["auc"].capitalize())]
+        area.append(f" is {rate_text(own['value'])}")
     closer = [
         f" By {'mean decisions' if decides else 'these scores'}, a related pair looks closer than an unrelated one in "
-        f"{100 * (1 - first.mean()):.0f} % of comparisons, all pairs ranked together{apart}."
+        f"{100 * (1 - first.mean()):.0f} % of comparisons, all pairs ranked together",
+        *area,
+        ".",
     ]
     sentence: list[Component | str] = [
         badge(cache, reader),
@@ -445,8 +445,7 @@ def pair_answer(cache: QueryCache, view: View) -> list[Component]:
     """What the chosen pair is and how it is read, before both models; the one model that is chosen; or what to do."""
     models = cache.ask(store.relationship_models).set_index("model")
     given, view = view, with_example(cache, view)
-    another = html.Span(" Choose two models, or click a mark, for another.", className="pointing")
-    example = [pieces.words(EXAMPLE, another)] if view is not given else []
+    example = [f"{EXAMPLE} "] if view is not given else []
     chosen = [model for model in dict.fromkeys((view.left, view.right)) if model in models.index]
     cards = [_model_card(cache, view, models, model) for model in chosen]
     if len(chosen) < 2:
@@ -463,7 +462,8 @@ def pair_answer(cache: QueryCache, view: View) -> list[Component]:
     many = many if len(decided) else [_undecided(cache, view, frame)]
     reader = shown_reader(cache, view)
     own = f"; {reader_names(cache)[reader]} {_decided(decided[reader], related)}" if reader in decided else ""
-    return [*example, html.P(["In truth ", _truth(related), "; ", *many, f"{own}."], className="pair-answer"), *cards]
+    told = [*example, "In truth ", _truth(related), "; ", *many, f"{own}."]
+    return [html.P(told, className="pair-answer"), *cards]
 
 
 def _no_score(cache: QueryCache, models: pd.DataFrame, left: str, right: str) -> str:
@@ -575,14 +575,9 @@ def verdicts(cache: QueryCache, view: View) -> pieces.GridView:
     sentence: shell.Children = [
         "In truth ",
         _truth(related),
-        ": ",
-        shell.source_name(left),
-        " and ",
-        shell.source_name(right),
-        f". {verdict}. ",
+        f": {verdict}. ",
         shell.term("Above unrelated", ABOVE_HELP),
-        f" says how many unrelated pairs it outscores. READER reads by mean and drift together. "
-        f"n = {len(frame)} readers.",
+        f": how many unrelated pairs it outscores. n = {len(frame)} readers.",
     ]
     return html.Div(parts), sentence
 
@@ -853,16 +848,15 @@ def _other_splits(cache: QueryCache, view: View) -> str:
 
 def _protocol_sentence(cache: QueryCache, view: View) -> list[Component | str]:
     models = cache.ask(store.relationship_models)
-    # The page shows both of the first, whatever is chosen: AUC as a share of comparisons.
-    measures = dict.fromkeys(("accuracy", "auc", view.measure))
-    measure = "; ".join(f"{MEASURES[name]}: {MEASURE_HELP[name]}" for name in measures)
+    parents = {str(parent).rpartition("/")[2] for parent in models["parent_family"]}
     own = usual(cache, view)
     splits = "" if own is None else f" Means over {int(own['n'])} splits, in each of which half the pairs are related."
     return [
-        f"{PROTOCOL_WORDS[view.protocol]}{splits} {len(models)} small models of "
-        f"{models['parent_family'].nunique()} families, apart from the rosters of other pages; ",
+        f"{PROTOCOL_WORDS[view.protocol]}{splits} {len(models)} small models of ",
+        shell.term(f"{len(parents)} families", f"By their parents: {', '.join(sorted(parents, key=str.casefold))}"),
+        ", apart from the rosters of other pages; ",
         shell.term("related", "One was derived from the other, its parent, by further training; else parents differ"),
-        f" or not. {measure}.",
+        " or not.",
     ]
 
 

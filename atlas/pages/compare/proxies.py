@@ -30,6 +30,7 @@ from atlas.pages.compare.readers import (
     points,
     row_names,
     tested_words,
+    with_short_names,
 )
 from atlas.state import View
 from atlas.theme import Plot
@@ -602,14 +603,19 @@ def costs(cache: QueryCache, view: View, frame: pd.DataFrame) -> pieces.GridView
     apart = f", {guesses} of them guessing" if guesses else ""
     origin, machine = origin_column(frame), [tables.wrapped("hardware", "Machine", 108)] if len(machines) > 1 else []
     columns = [
-        tables.wrapped("name", "Reader", 336 - 92 * len(origin) - 108 * len(machine)),
+        tables.wrapped("name", "Reader", 400 - 92 * len(origin) - 108 * len(machine)),
         *origin,
-        tables.number("accuracy", f"Accuracy, K = {view.k}", "rate", 128),
-        tables.number("trainable_parameters", "Trained", "count", 104),
-        tables.number("audit_parameters", "Run a response", "count", 122),
-        tables.number("fit_seconds", "Fit, s", "hundredths", 84),
-        tables.number("latency_ms", "Latency, ms", "hundredths", 94),
-        tables.number("peak_memory_gb", "Memory, GB", "hundredths", 94),
+        {"headerName": "Accuracy", "children": [tables.number("accuracy", f"K = {view.k}", "rate", 80)]},
+        {
+            "headerName": "Parameters",
+            "children": [
+                tables.number("trainable_parameters", "Trained", "count", 100),
+                tables.number("audit_parameters", "Run a response", "count", 118),
+            ],
+        },
+        tables.number("fit_seconds", "Fit, s", "hundredths", 74),
+        tables.number("latency_ms", "Latency, ms", "hundredths", 90),
+        tables.number("peak_memory_gb", "Memory, GB", "hundredths", 90),
         *machine,
     ]
     several = f"Times of different machines cannot be compared: {len(machines)} machines here"
@@ -619,4 +625,4 @@ def costs(cache: QueryCache, view: View, frame: pd.DataFrame) -> pieces.GridView
         f"({TIMED}) and peak memory. {where}. "
         f"Most accurate first. n = {frame['reader'].nunique()} readers{apart}."
     )
-    return tables.grid("costs-grid", frame, columns), sentence
+    return tables.grid("costs-grid", with_short_names(frame), columns), sentence

@@ -37,6 +37,8 @@ STORED = {"accuracy": "accuracy", "macro_f1": "macro_f1", "nll": "nll_mean", "ec
 FUSED = "fused"
 TESTED = ("agent500", "clean")
 """Where readers are tested in pairs: domain and condition."""
+USUAL = f" · {VIEW_READS['ur']}"
+"""Ending of the names of readers that read what most do."""
 FIRST = 4
 """Readers that stand side by side before anybody chose some."""
 SHORT = ("t64", "t32")
@@ -123,9 +125,8 @@ def lines(cache: QueryCache, view: View) -> list[Line]:
 
 def reader_options(cache: QueryCache, view: View) -> list[dict[str, Any]]:
     """Readers to choose from, those with numbers for the roster first; names say what they read if it is unusual."""
-    usual = f" · {VIEW_READS['ur']}"
     items = [item for group in shell.reader_options(cache) for item in group["items"]]
-    items = [{**item, "label": item["label"].removesuffix(usual)} for item in items]
+    items = [{**item, "label": item["label"].removesuffix(USUAL)} for item in items]
     here = holders(cache, view.roster)
     groups = {
         f"Measured or published for {view.roster}": [item for item in items if item["value"] in here],
@@ -722,6 +723,11 @@ def origin_column(frame: pd.DataFrame) -> list[tables.Column]:
     return [tables.words("origin", "Origin", 92)] if frame["origin"].nunique() > 1 else []
 
 
+def with_short_names(frame: pd.DataFrame) -> pd.DataFrame:
+    """Rows whose readers' names say what they read if it is unusual."""
+    return frame.assign(name=frame["name"].str.removesuffix(USUAL))
+
+
 def _field(words: str) -> str:
     return words.lower().replace(", ", "_").replace(" ", "_")
 
@@ -759,7 +765,7 @@ def every_height(cache: QueryCache, view: View) -> int:
 @pieces.needs(every_rows, pieces.no_grid(pieces.unmeasured("results at K = {k}", PATH)))
 def every(cache: QueryCache, view: View, frame: pd.DataFrame) -> pieces.GridView:
     """The grid of all readers under all conditions."""
-    columns: list[tables.Column] = [tables.words("name", "Reader", 210, 1), *origin_column(frame)]
+    columns: list[tables.Column] = [tables.wrapped("name", "Reader", 210, 1), *origin_column(frame)]
     for words in places(cache, view).values():
         name = _field(words)
         other = (f"kept_{name}", "Kept", 62) if f"kept_{name}" in frame else ("macro_f1", "Macro-F1", 78)
@@ -776,4 +782,4 @@ def every(cache: QueryCache, view: View, frame: pd.DataFrame) -> pieces.GridView
         "Math100: the mean of the five fold models. Random guessing was drawn, so it misses chance by luck. Other "
         f"lengths: see At K traces. Select a row to add it to the comparison. n = {len(frame)} readers.",
     ]
-    return tables.grid("every-grid", frame, columns, selectable=True), sentence
+    return tables.grid("every-grid", with_short_names(frame), columns, selectable=True), sentence

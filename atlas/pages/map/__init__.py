@@ -641,7 +641,7 @@ def _ticks(cache: QueryCache, view: View) -> list[Component]:
 def _ends(cache: QueryCache, view: View) -> str:
     """The two sources at 0 and 1 of an axis, and what sizes are of; nothing for other colours."""
     if view.colour != "axis":
-        return "Parameters, on a log scale." if view.colour == "size" else ""
+        return "Parameters, log scale." if view.colour == "size" else ""
     names = cache.ask(queries.sources, view.roster).set_index("source")["name"]
     return f"0 is {names[view.source]}, 1 is {names[view.other]}."
 
