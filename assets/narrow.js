@@ -3,6 +3,7 @@
 (function () {
   "use strict";
   const NARROW = 560, LINE = 18, LETTER = 6.4, EDGE = 16;
+  const TITLED = 48, ENTRY = 19;  // pixels below a drawing whose axis has a title; of an entry of a legend
   const SMALL = 10;  // pixels of a family's name on a slide, which is enlarged
   const MANY = 64;  // rows and columns of a matrix whose cells nobody tells apart on a narrow screen: it stays square
   const LOW = 340;  // pixels of a slide's figure in which labels of line ends would run into each other
@@ -230,7 +231,7 @@
     }
     drawing = Math.max(drawing, stack(layout));
     const across = width - margin.l - margin.r;
-    let turned = 0, lines = 0;
+    let turned = 0, lines = 0, least = 0;
     for (const name of axes(layout, "x")) {
       turned = Math.max(turned, thin(layout[name], across));
       const title = layout[name].title && layout[name].title.text;
@@ -238,18 +239,25 @@
       const text = wrapped(title, Math.floor(across / LETTER));
       layout[name].title = { ...layout[name].title, text: text.join("<br>") };
       lines = Math.max(lines, text.length - 1);
+      least = TITLED;
     }
-    const below = Math.max(margin.b, turned + 8) + lines * LINE;
+    const below = Math.max(margin.b, turned + 8, least) + lines * LINE;
     const entries = new Set(data.filter((trace) => layout.showlegend && trace.showlegend !== false && trace.visible !== false)
       .map((trace) => trace.legendgroup || trace.name));
+    const { title } = layout.legend || {}, head = entries.size && title && title.text ? wrapped(title.text, Math.floor((width - 2 * EDGE) / LETTER)) : [];
     if (entries.size) {
       margin.t = Math.min(margin.t, 32);
       layout.legend = {
-        ...layout.legend, x: 0, xref: "container", xanchor: "left", y: 0, yref: "container", yanchor: "bottom",
+        ...layout.legend, ...(head.length ? { title: { ...title, text: head.join("<br>") } } : {}), x: 0, xref: "container", xanchor: "left", y: 0, yref: "container", yanchor: "bottom",
         entrywidth: (width - EDGE) / across, entrywidthmode: "fraction", tracegroupgap: 0,
       };
     }
-    margin.b = below + (key.length + entries.size) * LINE + (entries.size ? 8 : 0);
+    margin.b = below + (key.length + head.length) * LINE + entries.size * ENTRY + (entries.size ? 8 : 0);
+    for (const note of (layout.annotations || []).filter((one) => one.xref === "paper" && one.yref === "paper" && one.x === 0 && one.y === 1)) {
+      const text = wrapped(note.text, Math.floor(across / LETTER));
+      Object.assign(note, { text: text.join("<br>"), align: "left" });
+      margin.t = Math.max(margin.t, text.length * LINE + 16);
+    }
     layout.annotations = (layout.annotations || []).concat(key.map((note, i) => ({
       ...note, text: (note.sign === undefined && note.name !== "head" ? "━ " : "") + note.text.replace(/<br>/g, " "), x: 0, y: 0, yref: "paper", xanchor: "left", yanchor: "top", yshift: -below - i * LINE,
       xshift: EDGE - margin.l,

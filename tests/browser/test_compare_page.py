@@ -211,6 +211,8 @@ def test_a_narrow_screen_gives_its_width_to_the_drawing(calm: Browser) -> None:
         names = "return document.querySelector('#reached-graph .js-plotly-plot').layout.annotations.map(a => a.text)"
         assert any(name.startswith("One trace") for name in calm.run(names))
         assert calm.run("return document.querySelector('.bar').offsetHeight") < 56 and calm.run(folded)
+        ways = "return Math.max(...[...document.querySelectorAll('.questions a')].map(a => a.offsetHeight))"
+        assert calm.run(ways) < 32  # one line of words each
         calm.click("#menu")
         assert not calm.run(folded)
         calm.click("#menu")
