@@ -1,4 +1,4 @@
-// The page "Attribute these traces": refuses a file that is too large before it is read, and writes the choices that are no
+// The page Attribute: refuses a file that is too large before it is read, and writes the choices that are no
 // secret into the link. Traces never leave through the link.
 (function () {
   "use strict";

@@ -1,4 +1,4 @@
-"""Attribute these traces: whether responses come from a claimed source, another enrolled one, or none; and drift."""
+"""Attribute: which model wrote traces, whether an endpoint changed, and whether a claim or a report holds."""
 
 from __future__ import annotations
 
@@ -19,15 +19,26 @@ from atlas.theme import Theme
 from backend.attribution.report_words import names_of
 from backend.errors import AtlasError
 
-LEADS = {
-    "one": "Which enrolled source made these responses: the one that is claimed, another one, or none? The answer "
-    "comes with its strength, its error rates, and a report that somebody else can check.",
-    "two": "Has an endpoint changed between two windows of its traces? The answer comes with its error rate.",
-    "reference": "Are these the answers of the genuine model? They are compared with answers to the same prompts from "
-    "an endpoint that you trust.",
-    "check": "Is a report as it was written, and do its traces give the same answer again?",
+HEADS = {
+    "one": (
+        "Which model wrote these traces?",
+        "The claimed source, another enrolled one, or none: the answer comes with its strength, its error rates, and a "
+        "report that somebody else can check.",
+    ),
+    "two": (
+        "Has the endpoint changed?",
+        "Two windows of its traces are compared. The answer comes with its error rate.",
+    ),
+    "reference": (
+        "Are these the claimed model's answers?",
+        "They are compared with answers to the same prompts from an endpoint that you trust.",
+    ),
+    "check": (
+        "Is this report unchanged and right?",
+        "Its hashes show whether it was changed, and its traces whether they give the same answer again.",
+    ),
 }
-"""What every mode asks."""
+"""What every mode asks, and how it is answered."""
 
 
 def layout(**query: str) -> Component:
@@ -36,7 +47,8 @@ def layout(**query: str) -> Component:
     mode = query.get("mode", "one")
     mode = mode if mode in MODES else "one"
     link = {name: str(query.get(name, ""))[:400] for name in ("ecosystem", "claim", "reader", "roster", "carry")}
-    title = [html.H1("Attribute these traces"), shell.segmented("attr-mode", MODES, mode, "Look at")]
+    heading, lead = HEADS[mode]
+    title = [html.H1(heading, id="attr-heading"), shell.segmented("attr-mode", MODES, mode, "Look at")]
     forgets = "Deletes files and results of this session from the server"
     again = [
         html.Span(id="attr-again-words", className="long"),
@@ -45,7 +57,7 @@ def layout(**query: str) -> Component:
     ]
     head = [
         html.Div(title, className="head-row"),
-        html.P(LEADS[mode], id="attr-lead", className="sentence page-lead"),
+        html.P(lead, id="attr-lead", className="sentence page-lead"),
         html.Div(again, className="again"),
     ]
     closed = access.guarded() and not access.authorised(request)
@@ -112,11 +124,12 @@ def register(app: Dash) -> None:
 
     @sections.callback(
         app,
-        "attr-one.hidden attr-two.hidden attr-reference.hidden attr-check.hidden attr-lead.children",
+        "attr-one.hidden attr-two.hidden attr-reference.hidden attr-check.hidden attr-heading.children "
+        "attr-lead.children",
         "attr-mode.value",
     )
     def chosen(mode: str) -> Any:
-        return (*(mode != other for other in MODES), LEADS[mode])
+        return (*(mode != other for other in MODES), *HEADS[mode])
 
     # A part comes when its mode is chosen first: these parts are half of what the browser would have to keep.
     places = " ".join(f"attr-{name}.children" for name in comparisons.PARTS)
