@@ -11,6 +11,7 @@ text.
 from __future__ import annotations
 
 import argparse
+import filecmp
 import json
 import sys
 from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -20,7 +21,7 @@ from pathlib import Path
 from typing import Any, BinaryIO
 
 from backend import output_files
-from backend.attribution.drift_report import Window, drift_answer, enough_read, long_enough
+from backend.attribution.drift_report import SAME_RESPONSES, Window, drift_answer, enough_read, long_enough
 from backend.attribution.run import read_window
 from backend.attribution.scoring import Attributor, Models, Progress, Selection
 from backend.attribution.settings import Settings, of_windows
@@ -95,6 +96,8 @@ def opened_windows(
             inspect(stream, path.name, settings.columns, COMMAND_LINE, settings.encoding)
             for stream, path, settings in zip(streams, files, each, strict=True)
         ]
+        if len(files) > 1 and each[0] == each[1] and filecmp.cmp(files[0], files[1], shallow=False):
+            say(SAME_RESPONSES)
         for stream, layout, settings in zip(streams, layouts, each, strict=True):
             options.describe(layout)
             total = Selection.of(settings, COMMAND_LINE).count(stream, layout, COMMAND_LINE)

@@ -38,8 +38,17 @@ MARKDOWN = re.compile(r"^(#{1,6} |\s*[-*+] |\s*\d+\. |```|\|.*\|)|\*\*\S|`[^`\n]
 MEASURES = {
     "words": "Length of a response, median",
     "markdown": "Responses with Markdown",
-    "alike": "Responses with the most frequent first two words",
+    "alike": "Most common opening (first two words)",
 }
+MEASURE_MEANINGS = {
+    "words": "Half of the responses have fewer words, half have more.",
+    "markdown": "Responses with a heading, a list, a table, code or bold text in Markdown.",
+    "alike": "Each file has its own most common opening, which is not named: no text of a trace is in an answer. A large "
+    "share shows a fixed way to begin.",
+}
+"""What each of :data:`MEASURES` is."""
+SAME_RESPONSES = "Both files hold the same responses. They will be found alike, whatever model wrote them."
+"""What is said before equal files are compared."""
 
 
 def standardised(fingerprints: Floating, enrolment: Enrolment) -> Doubles:
@@ -150,6 +159,12 @@ class Window:
     first: int = 0  # where in the report its traces begin, from 0
     settings: Settings | None = None  # how its file was read; None where as all others
     responses: Sequence[str] = ()  # length n
+    role: str = ""  # in a comparison, where another file of it has the same name
+
+    @property
+    def name(self) -> str:
+        """Name of its file, and its role where the name alone would be another's too."""
+        return f"{self.report['input']['name']}{self.role and f' ({self.role})'}"
 
     @property
     def traces(self) -> Sequence[Mapping[str, Any]]:
@@ -179,6 +194,15 @@ def share_fingerprints(windows: Sequence[Window]) -> list[Window]:
     return out
 
 
+def tell_apart(windows: Sequence[Window], roles: Sequence[str]) -> list[Window]:
+    """The windows, each of a name that another one has with its role."""
+    many = Counter(window.name for window in windows)
+    return [
+        replace(window, role=role) if many[window.name] > 1 else window
+        for window, role in zip(windows, roles, strict=True)
+    ]
+
+
 def drift_answer(
     read: Sequence[Window], enrolment: Enrolment, settings: Settings | None = None, command: str | None = None
 ) -> dict[str, Any]:
@@ -192,6 +216,7 @@ def drift_answer(
     if {window.report["method"]["enrolment_sha256"] for window in read} != {enrolment.sha256}:
         raise AtlasError("The windows were read with different ecosystems", "Compare them again with one")
     settings = settings or of_windows(enrolment.name)
+    read = tell_apart(read, ("first window", "second window")[: len(read)])
     before, after = share_fingerprints(read if len(read) == 2 else _halves(read[0]))
     stopped = any(read < total for read, total in (before.read, after.read))
     if stopped:
@@ -451,7 +476,7 @@ def _skipped(test: Mapping[str, Any], before: Window, after: Window, which: str)
 def _window(window: Window, rows: Sequence[int]) -> dict[str, Any]:
     responses = [window.responses[row] for row in thinned(np.asarray(rows))] if window.responses else []
     return {
-        "name": window.report["input"]["name"],
+        "name": window.name,
         "part": window.part,
         "total": window.read[1],
         "file": {key: value for key, value in window.report["input"].items() if key != "name"},

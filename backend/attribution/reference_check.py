@@ -26,6 +26,7 @@ from backend.attribution.drift_report import (
     share_fingerprints,
     signed,
     standardised,
+    tell_apart,
     thinned,
     worth_of,
 )
@@ -53,6 +54,7 @@ SAME_SETTINGS = (
 )
 
 COPIES = "they may be copies of one recording, or of the answers of one model that was asked without randomness"
+REFERENCE = "the reference"  # its role, where the traces' file has the same name
 MAKE_SURE = (
     "First make sure that two endpoints were asked, and that neither file is a copy of the other. If so, ask both "
     "sides other prompts, with a temperature above 0, and compare those answers."
@@ -73,7 +75,8 @@ def reference_answer(
     settings : how the files are read; their question is the name of the claimed source, where one is given.
     Raises AtlasError where fewer than six prompts are answered by both sides.
     """
-    windows = claimed, reference, *rivals = share_fingerprints((claimed, reference, *rivals))
+    roles = "the traces", REFERENCE, *(f"rival {number}" for number in range(1, len(rivals) + 1))
+    windows = claimed, reference, *rivals = share_fingerprints(tell_apart((claimed, reference, *rivals), roles))
     rows = in_pairs(claimed, reference)
     first, second = (
         standardised(thinned(window.fingerprints[list(part)]), enrolment)
@@ -148,7 +151,7 @@ def nearer(claimed: Doubles, reference: Doubles, rival: Doubles) -> tuple[int, i
 
 def _rival(claimed: Window, reference: Window, rival: Window, enrolment: Enrolment) -> dict[str, Any]:
     """Whether traces are nearer to the reference than to another source that answers the same prompts."""
-    rows, name = _in_three(claimed, reference, rival), rival.report["input"]["name"]
+    rows, name = _in_three(claimed, reference, rival), rival.name
     if (shared := len(rows[0])) < FEWEST_PAIRED:
         sentence = f"{name} answers too few of the same prompts."
         return {"name": name, "prompts": shared, "nearer": None, "p_value": None, "sentence": sentence}
@@ -283,7 +286,7 @@ def _next_step(verdict: str, test: Mapping[str, Any]) -> str:
 
 def _unused(windows: Sequence[Window], pairs: int) -> list[str]:
     return [
-        f"Of the {len(window.traces):,} traces of {window.report['input']['name']} {pairs:,} were compared: the first "
+        f"Of the {len(window.traces):,} traces of {window.name} {pairs:,} were compared: the first "
         "answer to every prompt that both sides answered."
         for window in windows
         if len(window.traces) > pairs

@@ -17,7 +17,7 @@ from markupsafe import escape
 import backend.attribution.scoring
 from atlas.pages.attribute import comparison_answers
 from backend.attribution.comparison_page import SIGNATURES, question_of, write_comparison
-from backend.attribution.drift_report import Window, compare_measures, measures_of, signed, size_text, worth_of
+from backend.attribution.drift_report import SAME_RESPONSES, Window, compare_measures, measures_of, signed, size_text, worth_of
 from backend.attribution.reference_check import (
     COPIES,
     MAKE_SURE,
@@ -95,11 +95,36 @@ def test_another_style_is_against_the_claim_and_the_rival_is_named(
     (rival,) = answer["rivals"]
     assert (rival["nearer"], rival["prompts"]) == (0, 12)
     assert rival["p_value"] == pytest.approx(2 * 0.5**12)
-    assert rival["sentence"].endswith("nearer to shout.jsonl.")
+    assert rival["sentence"].endswith("nearer to shout.jsonl (rival 1).")
     said = capsys.readouterr().out
     for words in (answer["sentence"], answer["next_step"], answer["expected"], rival["sentence"]):
         assert words in said
-    assert [window["name"] for window in answer["windows"]] == ["shout.jsonl", "plain.jsonl", "shout.jsonl"]
+    names = [window["name"] for window in answer["windows"]]
+    assert names == ["shout.jsonl (the traces)", "plain.jsonl", "shout.jsonl (rival 1)"]
+
+
+def test_files_of_one_name_are_told_apart_and_equal_ones_announced(
+    folder: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    _, answer = check(folder, "plain.jsonl", "--reference", "plain.jsonl")
+    told = capsys.readouterr().out
+    assert told.index(SAME_RESPONSES) < told.index(answer["sentence"])
+    traces, reference = (f"plain.jsonl (the {role})" for role in ("traces", "reference"))
+    assert [window["name"] for window in answer["windows"]] == [traces, reference]
+    assert headline(answer) == f"12 of 12 answers are the same letter for letter: {traces} may be a copy of {reference}"
+    server = Flask("page")
+    server.extensions["atlas"] = None
+    with server.app_context():
+        shown = str(comparison_answers.reference_box(answer).to_plotly_json())
+    for text in (shown, write_comparison(answer), comparison_answers.reference_text(answer)):
+        assert traces in text and reference in text
+    (folder / "other").mkdir()
+    (folder / "other" / "plain.jsonl").write_bytes(lines_of("shout"))
+    _, answer = check(folder, "plain.jsonl", "--reference", str(folder / "other" / "plain.jsonl"))
+    assert SAME_RESPONSES not in capsys.readouterr().out
+    assert headline(answer).startswith(f"{traces} differs from {reference}")
+    _, answer = check(folder, "plain.jsonl", "--reference", "shout.jsonl")
+    assert [window["name"] for window in answer["windows"]] == ["plain.jsonl", "shout.jsonl"]
 
 
 def test_the_page_and_its_text_say_what_the_answer_says(folder: Path) -> None:

@@ -35,7 +35,7 @@ from atlas.pages.attribute.comparison_answers import (
 from atlas.pages.attribute.sections import Clicks, Stored, Text, live
 from atlas.theme import Theme
 from backend.attribution.comparison_page import write_comparison
-from backend.attribution.drift_report import FEWEST
+from backend.attribution.drift_report import FEWEST, SAME_RESPONSES
 from backend.attribution.report_words import verdict_words
 from backend.attribution.settings import DEFAULTS, of_windows
 from backend.enrolment.stories import stories
@@ -514,11 +514,13 @@ def _run(app: Dash, part: Part) -> None:
             )
         except AtlasError:  # its own place says so
             return None, None
+        as_read = [(file["key"], file["columns"], file["encoding"]) for file in given[:2] if file]
+        equal = [" ", html.Strong(SAME_RESPONSES, className="caution")] if as_read[0] == as_read[1] else []
         if part is WINDOWS:
             words = in_common_words(first, second)
-            return html.Span(words, className="flag" if words.startswith("0 of ") else ""), None
+            return [html.Span(words, className="flag" if words.startswith("0 of ") else ""), *equal], None
         words, enough = to_compare_words(first, second, service.brings(one.name).prompts_needed)
-        return (words, None) if enough else (html.Span(words, className="flag"), TOO_FEW)
+        return ([words, *equal], None) if enough else (html.Span(words, className="flag"), TOO_FEW)
 
     @sections.callback(
         app,
