@@ -17,11 +17,12 @@ from markupsafe import escape
 import backend.attribution.scoring
 from atlas.pages.attribute import comparison_answers
 from backend.attribution.comparison_page import SIGNATURES, question_of, write_comparison
-from backend.attribution.drift_report import SAME_RESPONSES, Window, compare_measures, measures_of, signed, size_text, worth_of
+from backend.attribution.drift_report import MEASURE_MEANINGS, SAME_RESPONSES, Window, compare_measures, measures_of, signed, size_text, worth_of
 from backend.attribution.reference_check import (
     COPIES,
     MAKE_SURE,
     MEANINGS,
+    SAME_SETTINGS,
     _next_step,
     headline,
     nearer,
@@ -118,6 +119,7 @@ def test_files_of_one_name_are_told_apart_and_equal_ones_announced(
         shown = str(comparison_answers.reference_box(answer).to_plotly_json())
     for text in (shown, write_comparison(answer), comparison_answers.reference_text(answer)):
         assert traces in text and reference in text
+    assert "' against '" in shown and "against the reference" not in shown
     (folder / "other").mkdir()
     (folder / "other" / "plain.jsonl").write_bytes(lines_of("shout"))
     _, answer = check(folder, "plain.jsonl", "--reference", str(folder / "other" / "plain.jsonl"))
@@ -151,6 +153,11 @@ def test_the_page_and_its_text_say_what_the_answer_says(folder: Path) -> None:
     assert comparison_answers.EXACT in page and f"{escape(headline(answer))}</b>" in page
     for told in odds_of(answer):
         assert all(words in place for place in (shown, page) for words in told)
+    above, _, limits = shown.partition("As text")[0].partition("Summary('Limits')")
+    for words in (answer["expected"], NOT_LIKE, *MEANINGS.values()):
+        assert repr(words)[1:-1] in limits and repr(words)[1:-1] not in above
+    assert SAME_SETTINGS in above, "what a difference may come from stays in sight"
+    assert all(shown.count(repr(meaning)) == 1 for meaning in MEASURE_MEANINGS.values())
     for words in (headline(answer), rule_words(answer)):
         assert words in shown and str(escape(words)) in page
     for words in (*said, answer["rivals"][0]["sentence"], *answer["notes"], answer["command"], *MEANINGS.values()):

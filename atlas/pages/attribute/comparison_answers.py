@@ -19,11 +19,13 @@ from atlas.data import QueryCache, questions
 from atlas.figures import plots, tables
 from atlas.figures.evidence import DRIFT_KINDS, drift_power
 from atlas.figures.plots import count
+from atlas.pages import pieces
 from atlas.pages.attribute import sections
 from atlas.pages.attribute.sections import live, number_cell
 from atlas.theme import Theme
 from backend.attribution.comparison_page import EXACT, HASHED, RULES, SIGNATURES, numbers_of, question_of
 from backend.attribution.drift_report import (
+    MEASURE_MEANINGS,
     MOST,
     columns_words,
     compare_measures,
@@ -36,7 +38,7 @@ from backend.attribution.drift_report import (
     verdict_words,
 )
 from backend.attribution.drift_report import headline as windows_headline
-from backend.attribution.reference_check import AGAINST, MEANINGS, SUPPORTS, headline, odds_of, rule_words
+from backend.attribution.reference_check import AGAINST, MEANINGS, REFERENCE, SUPPORTS, headline, odds_of, rule_words
 from backend.attribution.report_words import date_words, keep_together
 from backend.errors import AtlasError, ChangedResultError
 from backend.inference.drift import ALIKE, DIFFERENT, FEWEST_PAIRED, NOT_LIKE, named, p_text_of
@@ -149,7 +151,7 @@ def sheet(test: Mapping[str, Any]) -> list[Component]:
         ),
         html.H3("The numbers"),
         shell.facts({name: f"{value}: {scale}" for name, value, scale in numbers_of(test)}, className="facts"),
-        *_measures(test),
+        *_measures(test, paper=True),
         *[html.P(rival["sentence"], className="long", dir="auto") for rival in test.get("rivals", ())],
         html.H3("The rule of this answer"),
         *([html.P(rule_words(test))] if reference else []),
@@ -226,25 +228,27 @@ def reference_box(test: Mapping[str, Any]) -> Component:
     """Verdict of a comparison with a reference, what such a test sees, and what to do next."""
     tone, sign = tone_of(test)
     traces, reference, *_ = (html.Span(named(window), dir="auto") for window in test["windows"])
+    between = " against " if f"({REFERENCE})" in test["windows"][1]["name"] else f" against {REFERENCE} "
+    warnings = [note for note in test["notes"] if not note.startswith(COUNTED)]
     claim = [" · claim: ", html.Strong(test["claimed"], dir="auto")] if test["claimed"] else []
     box = sections.answer_box(
         tone,
-        [traces, " against the reference ", reference, *claim],
+        [traces, between, reference, *claim],
         ("ref-verdict", sign, [test["verdict"], *_headline(headline(test))]),
         html.P(keep_together(test["sentence"]), className="verdict-sentence"),
         html.P(rule_words(test)),
         _next_step(f"{test['next_step']} {further_step(test)}".strip(), *_after_reference(test)),
         *[html.P(rival["sentence"], className="long verdict-judge", dir="auto") for rival in test["rivals"]],
-        _judge_of(test, expected_words(test)),
+        _judge_of(test, ""),
         sections.facts(
             ("p value", PAIRED_HELP, p_text_of(test), p_scale(test)),
             ("Prompts", "", f"{test['prompts']:,}", "answered by both sides"),
             ("Size of the difference", DISTANCE_HELP, size_text(test), f"energy distance; {size_words(test)}"),
-            *((name, RATIO_HELP, value, means) for name, value, means in odds_of(test)),
+            *((name, RATIO_HELP, value, means.partition(" (")[0]) for name, value, means in odds_of(test)),
         ),
         *_measures(test),
-        *map(_note, test["notes"]),
-        _meanings(test["verdict"]),
+        *map(_note, warnings[-1:]),
+        _limits(test, [note for note in _notes_of(test) if note not in warnings[-1:]]),
     )
     return html.Div([box, _exports("ref-export"), _as_text("ref", reference_text(test))])
 
@@ -305,14 +309,25 @@ def _note(note: str) -> Component:
     return html.P(note, className="hint long" if note.startswith(COUNTED) else "flag long")
 
 
-def _measures(test: Mapping[str, Any]) -> list[Component]:
-    """Plain measures of both sides where they differ."""
-    rows = [html.Tr([html.Th(name, scope="row"), *map(html.Td, values)]) for name, *values in compare_measures(test)]
+def _measures(test: Mapping[str, Any], paper: bool = False) -> list[Component]:
+    """Plain measures of both sides where they differ; on paper nothing opens that explains them."""
+    rows = [
+        html.Tr([html.Th(name if paper else shell.term(name, meaning), scope="row"), *map(html.Td, values)])
+        for (name, *values), meaning in zip(compare_measures(test), MEASURE_MEANINGS.values(), strict=False)
+    ]
     where = f" of the answers to the {test['prompts']:,} prompts compared" if "prompts" in test else ""
     caption = f"Plain measures{where}; the test reads more, so both sides may be alike in these"
     heads = ["Measure", *(html.Span(named(window), className="long", dir="auto") for window in test["windows"])]
     table = shell.small_table(heads, rows, "Plain measures", "small", caption)
     return [html.Div(table, className="preview-table")] if rows else []
+
+
+def _limits(test: Mapping[str, Any], notes: Sequence[str]) -> Component:
+    """What a comparison with a reference cannot see, with the counts behind its odds, to open."""
+    odds = [f"{name}, {value}: {means}." for name, value, means in odds_of(test)]
+    lines = [NOT_WHOSE, *notes, keep_together(expected_words(test)), *map(keep_together, odds)]
+    listed = html.Ul([html.Li(line, className="long") for line in lines], className="limits")
+    return pieces.folded("Limits", html.Div([listed, _meanings(test["verdict"])]))
 
 
 def _meanings(verdict: str) -> Component:
