@@ -8,13 +8,21 @@ from typing import Any
 
 from jinja2 import Environment, FileSystemLoader, StrictUndefined
 from jinja2.utils import htmlsafe_json_dumps
+from scipy.stats import binomtest
 
 from backend.attribution import drift_report
-from backend.attribution.drift_report import compare_measures, expected_words, p_scale, size_text, size_words
+from backend.attribution.drift_report import (
+    MEASURE_MEANINGS,
+    compare_measures,
+    expected_words,
+    p_scale,
+    size_text,
+    size_words,
+)
 from backend.attribution.reference_check import AGAINST, MEANINGS, SUPPORTS, headline, odds_of, rule_words
-from backend.attribution.report_page import font_faces
+from backend.attribution.report_page import FRAME, axes, font_faces
 from backend.attribution.report_words import date_words, keep_together
-from backend.inference.drift import ALIKE, DIFFERENT, LEVEL, level_text, named, p_text_of
+from backend.inference.drift import ALIKE, DIFFERENT, KINDS, LEVEL, level_text, named, p_text_of
 
 COLOURS = {DIFFERENT: "#B24242", AGAINST: "#B24242", SUPPORTS: "#2A8B54"}
 UNDECIDED = "#55606C"
@@ -27,6 +35,12 @@ RULES = {
     ALIKE: "the p value is above that: no change was seen. How large a change would have been seen is said below.",
 }
 """What the answers of two windows mean."""
+LOOKS = {"same": "#55606C", "sibling": "#0F7EA3", "family": "#8F5F00"}
+"""Colours of the kinds of pairs."""
+LINE = 14  # height of a line of a chart's text
+COUNTED = "Of the "  # begins a note that says how many traces were compared
+NOT_WHOSE = "Such a test sees whether answers differ, and not whose they are."
+NOT_WHAT = "Nor does it see what changed: the model, its settings, a system prompt or a filter."
 CHANGED = "Has the endpoint changed between the two windows?"
 
 
@@ -52,8 +66,11 @@ def write_comparison(test: Mapping[str, Any]) -> str:
         names=[named(window) for window in test["windows"]],
         labels=[*labels, *["Rival"] * (len(test["windows"]) - 2)],
         numbers=numbers_of(test),
+        limits=limits_of(test),
+        chart=None if reference else power_chart(test),
         fonts=font_faces(),
         measures=compare_measures(test),
+        opening=MEASURE_MEANINGS["alike"],
         signatures=SIGNATURES,
         hashed=HASHED,
         meanings=MEANINGS if reference else RULES,
@@ -65,6 +82,62 @@ def write_comparison(test: Mapping[str, Any]) -> str:
         further=drift_report.further_step(test),
         columns=drift_report.columns_words(test),
     )
+
+
+def power_chart(test: Mapping[str, Any]) -> dict[str, Any] | None:
+    """Coordinates of how often the test speaks on real pairs, against the traces of a window; None if not measured."""
+    kind = f"energy{'-paired' if test['paired'] else ''}"
+    # Unchanged sources were mostly measured on different prompts alone.
+    rows = {
+        (row["scenario"], int(row["k"])): row
+        for statistic in ("energy", kind)
+        for row in test["validation"]
+        if row["statistic"] == statistic and (statistic == kind or row["scenario"] == "same")
+    }
+    if not rows:
+        return None
+    tested, smaller = sorted({k for _, k in rows}), min(test["before"], test["after"])
+    x, y = axes(max(*tested, smaller), 0, 1, first=min(*tested, smaller) / 1.5)
+    lines, free = [], 0.0
+    last = {name: value["value"] for (name, _), value in sorted(rows.items(), key=lambda row: row[0][1])}
+    for name in sorted(last, key=lambda name: -last[name]):
+        points = [(x(k), y(rows[name, k]["value"])) for k in tested if (name, k) in rows]
+        ends = [_interval(rows[name, k]) for k in tested if (name, k) in rows]
+        free = max(free, points[-1][1] + 4)
+        lines.append(
+            {"name": KINDS[name], "colour": LOOKS[name], "points": points, "label": free,
+             "line": " ".join(f"{across},{up}" for across, up in points),
+             "bars": [(across, y(high), y(low)) for (across, _), (low, high) in zip(points, ends, strict=True)]}
+        )  # fmt: skip
+        free += LINE
+    return {
+        **FRAME,
+        "lines": lines,
+        "ticks": [(x(k), f"{k:,}") for k in tested],
+        "marks": [(y(share), f"{100 * share:g} %") for share in (0, 0.5, 1)],
+        "own": x(smaller),
+        "smaller": smaller,
+        "other_prompts": test["paired"] and any(row["statistic"] == "energy" for row in rows.values()),
+        "pairs": min(int(row["n"]) for row in rows.values()),
+    }
+
+
+def _interval(row: Mapping[str, Any]) -> tuple[float, float]:
+    """95 % interval (Wilson) of a share of so many pairs."""
+    ends = binomtest(round(row["value"] * row["n"]), int(row["n"])).proportion_ci(method="wilson")
+    return float(ends.low), float(ends.high)
+
+
+def limits_of(test: Mapping[str, Any]) -> list[str]:
+    """What a comparison cannot say; how many traces of each file were compared, and why, in one of these."""
+    counted = [note.rstrip(".").partition(": ") for note in test["notes"] if note.startswith(COUNTED)]
+    others = [note for note in test["notes"] if not note.startswith(COUNTED)]
+    always = [NOT_WHOSE, *([] if "rivals" in test else [NOT_WHAT])]
+    if len({why for _, _, why in counted}) != 1:
+        return [*always, *test["notes"]]
+    why = counted[0][2]
+    many = "; ".join(many for many, *_ in counted).replace("; Of", "; of")
+    return [*always, f"{many}: {why}." if why else f"{many}.", *others]
 
 
 def question_of(test: Mapping[str, Any]) -> str:

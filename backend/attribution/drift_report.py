@@ -43,7 +43,7 @@ MEASURES = {
 MEASURE_MEANINGS = {
     "words": "Half of the responses have fewer words, half have more.",
     "markdown": "Responses with a heading, a list, a table, code or bold text in Markdown.",
-    "alike": "Each file has its own most common opening, which is not named: no text of a trace is in an answer. A large "
+    "alike": "Each file has its own most common opening, which is not named: no text of any trace is kept. A large "
     "share shows a fixed way to begin.",
 }
 """What each of :data:`MEASURES` is."""

@@ -9,7 +9,7 @@ from __future__ import annotations
 import math
 import re
 from base64 import b64encode
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cache
 from pathlib import Path
@@ -66,6 +66,8 @@ ROWS = 500  # traces that the page lists; the table in CSV holds all
 CANDIDATES = 12
 NAMED = 3  # most members of a family that a headline names
 CHART_WIDTH, CHART_HEIGHT, AXIS_X, AXIS_Y, RIGHT = 720, 128, 104, 86, 172
+FRAME = {"width": CHART_WIDTH, "height": CHART_HEIGHT, "left": AXIS_X, "right": CHART_WIDTH - RIGHT, "floor": AXIS_Y}
+"""Size of a chart, and the sides of its axes."""
 MOMENT = re.compile(r"\d{4}-\d\d-\d\dT\d\d:\d\d:\d\d\+00:00")  # as facts of an enrolment have it
 SUPERSCRIPTS = str.maketrans("0123456789", "⁰¹²³⁴⁵⁶⁷⁸⁹")
 ON_A_CLAIM = {
@@ -537,23 +539,13 @@ def evidence_chart(
     values += [] if family is None else [family]
     low, high = min([*values, -2.5]), max([*values, 2.5])
     last = max(int(running[-1]["traces"]), 2)
-
-    def x(k: float) -> float:
-        return round(AXIS_X + (CHART_WIDTH - AXIS_X - RIGHT) * math.log(k) / math.log(last), 1)
-
-    def y(value: float) -> float:
-        return round(8 + (AXIS_Y - 8) * (high - value) / (high - low), 1)
-
+    x, y = axes(last, low, high)
     hollow = [row for row in running if subject is not None and row["leader"] != subject]
     upper = [f"{x(row['traces'])},{y(row['high'])}" for row in spread]
     lower = [f"{x(row['traces'])},{y(row['low'])}" for row in reversed(spread)]
     ticks = [k for k in (1, 2, 5, 10, 20, 50, 100, 200, 500, 1000, 10_000, 100_000) if k < last * 0.8] + [last]
     return {
-        "width": CHART_WIDTH,
-        "height": CHART_HEIGHT,
-        "left": AXIS_X,
-        "right": CHART_WIDTH - RIGHT,
-        "floor": AXIS_Y,
+        **FRAME,
         "line": " ".join(f"{x(row['traces'])},{y(row['log10_ratio_others'])}" for row in running),
         "hollow": [(x(row["traces"]), y(row["log10_ratio_others"])) for row in hollow],
         "band": " ".join(upper + lower),
@@ -562,6 +554,20 @@ def evidence_chart(
         "rules": [(y(2), "100 to 1 for"), (y(-2), "100 to 1 against")],
         "family": None if family is None else (x(last), y(family)),
     }
+
+
+def axes(
+    last: float, low: float, high: float, first: float = 1
+) -> tuple[Callable[[float], float], Callable[[float], float]]:
+    """Where a chart has a number of traces, on a log axis to ``last``, and a value from ``low`` to ``high``."""
+
+    def x(k: float) -> float:
+        return round(AXIS_X + (CHART_WIDTH - AXIS_X - RIGHT) * math.log(k / first) / math.log(last / first), 1)
+
+    def y(value: float) -> float:
+        return round(8 + (AXIS_Y - 8) * (high - value) / (high - low), 1)
+
+    return x, y
 
 
 def axis_odds(low: float, high: float) -> dict[int, str]:

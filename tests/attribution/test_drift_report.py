@@ -20,7 +20,7 @@ from markupsafe import escape
 
 import backend.attribution.scoring
 from atlas.pages.attribute import comparison_answers
-from backend.attribution.comparison_page import HASHED, RULES, write_comparison
+from backend.attribution.comparison_page import HASHED, NOT_WHAT, NOT_WHOSE, RULES, power_chart, write_comparison
 from backend.attribution.drift_report import (
     Window,
     columns_words,
@@ -37,7 +37,7 @@ from backend.attribution.settings import Settings, of_windows
 from backend.enrolment.enrolment import Enrolment
 from backend.enrolment.files import save_enrolment
 from backend.errors import AtlasError, StoppedError
-from backend.inference.drift import NOT_LIKE, expected, named, sentence
+from backend.inference.drift import KINDS, NOT_LIKE, expected, named, sentence
 from backend.inference.validation import validation_arrays
 from backend.intake import Columns
 from backend.proxies.reader import Reader
@@ -206,6 +206,28 @@ def test_the_page_says_what_the_answer_says(folder: Path) -> None:
     for name, *values in compare_measures(told):
         assert name in page and name in text and f"{name}: {' against '.join(values)}" in sent
     assert told["sentence"] == sentence(told) and told["expected"] == expected(told["power"], told["paired"])
+
+
+def test_the_page_draws_what_such_a_test_sees(folder: Path) -> None:
+    told = by_verb(folder, folder / "before.jsonl", folder / "after.jsonl")
+    chart, page = power_chart(told), write_comparison(told)
+    assert chart is not None and [line["name"] for line in chart["lines"]] == list(KINDS.values())[::-1]
+    heights = [line["points"][-1][1] for line in chart["lines"]]
+    floor, tall = chart["floor"], chart["floor"] - chart["marks"][-1][0]
+    shares = [1.0, 0.75, 0.04]  # of answers to the same prompts, but for an unchanged source
+    assert heights == [pytest.approx(floor - share * tall, abs=0.06) for share in shares]
+    for line in chart["lines"]:
+        (((_, high, low),), ((_, at),)) = line["bars"], line["points"]
+        assert high <= at <= low and high < low, "an interval goes both ways"
+    assert chart["ticks"] == [(line["points"][0][0], "10") for line in chart["lines"][:1]]
+    assert chart["own"] > chart["ticks"][0][0] and page.count("<circle") == 3 and page.count("<svg") == 1
+    assert "the 12 traces of your smaller window; an unchanged source: on different prompts." in page
+    close = [row | {"value": 1.0, "scenario": kind} for row in told["validation"][:1] for kind in KINDS]
+    labels = [line["label"] for line in (power_chart(told | {"paired": False, "validation": close}) or {})["lines"]]
+    assert labels[0] >= 12 and min(np.diff(labels)) >= 12, "names neither touch nor leave the drawing"
+    assert all(f"<li>{limit}</li>" in page for limit in (NOT_WHOSE, NOT_WHAT))
+    bare = told | {"validation": []}
+    assert power_chart(bare) is None and "<svg" not in write_comparison(bare)
 
 
 def test_plain_measures_of_responses_are_counted() -> None:

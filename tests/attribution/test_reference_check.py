@@ -16,8 +16,17 @@ from markupsafe import escape
 
 import backend.attribution.scoring
 from atlas.pages.attribute import comparison_answers
-from backend.attribution.comparison_page import SIGNATURES, question_of, write_comparison
-from backend.attribution.drift_report import MEASURE_MEANINGS, SAME_RESPONSES, Window, compare_measures, measures_of, signed, size_text, worth_of
+from backend.attribution.comparison_page import SIGNATURES, limits_of, question_of, write_comparison
+from backend.attribution.drift_report import (
+    MEASURE_MEANINGS,
+    SAME_RESPONSES,
+    Window,
+    compare_measures,
+    measures_of,
+    signed,
+    size_text,
+    worth_of,
+)
 from backend.attribution.reference_check import (
     COPIES,
     MAKE_SURE,
@@ -142,7 +151,7 @@ def test_the_page_and_its_text_say_what_the_answer_says(folder: Path) -> None:
         shown = str(comparison_answers.reference_box(answer).to_plotly_json()).replace("\\xa0", " ")
         sheet = str([part.to_plotly_json() for part in comparison_answers.sheet(answer)]).replace("\\xa0", " ")
     said = [answer[name] for name in ("verdict", "sentence", "next_step", "expected")]
-    for words in (*said, *comparison_answers._notes_of(answer), *MEANINGS.values(), *SIGNATURES, question_of(answer)):
+    for words in (*said, *limits_of(answer), *MEANINGS.values(), *SIGNATURES, question_of(answer)):
         assert repr(words)[1:-1] in sheet
     assert comparison_answers.EXACT in sheet and "AGAINST. " not in sheet
     assert answer["sha256"] in sheet and all(window["file"]["sha256"] in sheet for window in answer["windows"])

@@ -23,7 +23,16 @@ from atlas.pages import pieces
 from atlas.pages.attribute import sections
 from atlas.pages.attribute.sections import live, number_cell
 from atlas.theme import Theme
-from backend.attribution.comparison_page import EXACT, HASHED, RULES, SIGNATURES, numbers_of, question_of
+from backend.attribution.comparison_page import (
+    COUNTED,
+    EXACT,
+    HASHED,
+    RULES,
+    SIGNATURES,
+    limits_of,
+    numbers_of,
+    question_of,
+)
 from backend.attribution.drift_report import (
     MEASURE_MEANINGS,
     MOST,
@@ -87,14 +96,12 @@ UNSEEN_PAGE = (
     "Do not rely on what the page shows. Read the answer out of its data, below, or check the page with the program "
     "that wrote it: its code version is in the report."
 )
-COUNTED = "Of the "  # begins a note that says how many traces were compared
 LARGEST_HELP = "Largest difference of a trace's log-posterior between the report and this run, in nats"
 AFTER_WINDOWS = {DIFFERENT: "See every change: Watch", ALIKE: "Look every night: Watch"}
 OTHER_KIND = (
     "Whose answers they are cannot be decided here: these prompts are not known to be of the enrolled kind, on which "
     "alone error rates were measured."
 )
-NOT_WHOSE = "Such a test sees whether answers differ, and not whose they are."
 POWER = ["k", "scenario", "statistic", "value", "n", "roster"]
 
 
@@ -165,7 +172,7 @@ def sheet(test: Mapping[str, Any]) -> list[Component]:
         html.H3("What such a test sees"),
         html.P(keep_together((EXACT if test["paired"] else "") + expected_words(test))),
         html.H3("Limits"),
-        html.Ul([html.Li(limit) for limit in (NOT_WHOSE, *_notes_of(test))], className="limits"),
+        html.Ul([html.Li(limit) for limit in limits_of(test)], className="limits"),
         html.H3("What was compared"),
         shell.facts(facts, className="facts"),
         html.Div([html.Div(line) for line in SIGNATURES], className="signatures"),
@@ -174,17 +181,6 @@ def sheet(test: Mapping[str, Any]) -> list[Component]:
 
 def _headline(text: str) -> list[Component]:
     return [html.Span(shell.unbroken(text), className="verdict-means", dir="auto")] if text else []
-
-
-def _notes_of(test: Mapping[str, Any]) -> list[str]:
-    """Notes of a comparison; how many traces of each file were compared, and why, in one of them."""
-    counted = [note.rstrip(".").partition(": ") for note in test["notes"] if note.startswith(COUNTED)]
-    others = [note for note in test["notes"] if not note.startswith(COUNTED)]
-    if len({why for _, _, why in counted}) != 1:
-        return list(test["notes"])
-    why = counted[0][2]
-    many = "; ".join(many for many, *_ in counted).replace("; Of", "; of")
-    return [f"{many}: {why}." if why else f"{many}.", *others]
 
 
 def windows_answer(test: Mapping[str, Any], rows: pd.DataFrame, theme: Theme) -> Component:
@@ -248,7 +244,7 @@ def reference_box(test: Mapping[str, Any]) -> Component:
         ),
         *_measures(test),
         *map(_note, warnings[-1:]),
-        _limits(test, [note for note in _notes_of(test) if note not in warnings[-1:]]),
+        _limits(test, [limit for limit in limits_of(test) if limit not in warnings[-1:]]),
     )
     return html.Div([box, _exports("ref-export"), _as_text("ref", reference_text(test))])
 
@@ -322,10 +318,10 @@ def _measures(test: Mapping[str, Any], paper: bool = False) -> list[Component]:
     return [html.Div(table, className="preview-table")] if rows else []
 
 
-def _limits(test: Mapping[str, Any], notes: Sequence[str]) -> Component:
+def _limits(test: Mapping[str, Any], limits: Sequence[str]) -> Component:
     """What a comparison with a reference cannot see, with the counts behind its odds, to open."""
     odds = [f"{name}, {value}: {means}." for name, value, means in odds_of(test)]
-    lines = [NOT_WHOSE, *notes, keep_together(expected_words(test)), *map(keep_together, odds)]
+    lines = [*limits, keep_together(expected_words(test)), *map(keep_together, odds)]
     listed = html.Ul([html.Li(line, className="long") for line in lines], className="limits")
     return pieces.folded("Limits", html.Div([listed, _meanings(test["verdict"])]))
 
