@@ -94,12 +94,9 @@ BEHIND = "Every number names the command, the code and the data behind it, and t
 NOT_OF_THE_CASE = "Not of this case: the atlas's own figure."
 ALL_OF_THE_CASE = ", and so are the figures."
 MARKED = "; figures marked “Not of this case” are by "
-OWN: list[Component | str] = [
-    "These numbers are of the reader below, where they name no other. For an answer about your own traces, put that "
-    "of ",
-    dcc.Link("Attribute", href="/attribute"),
-    " into a brief: it names who judged them, and that reader's error rates.",
-]
+BELOW = "These numbers are of the reader below, where they name no other. "
+ASK = dcc.Link("Attribute", href="/attribute")
+OWN: list[Component | str] = [f"{BELOW}For your own traces, ask ", ASK, "."]
 JUDGED = ("budget", "confusion", "siblings")
 """Figures of the reader that names sources: with a case, of the one that judged it, where it has such numbers."""
 RINGED = ("map", "confusion")  # figures that mark the sources of a case
@@ -198,16 +195,21 @@ def _own_judge(address: str) -> list[Component | str]:
     view = questions().resolve_view(View.parse(dict(parse_qsl(address.partition("?")[2]))))
     judge = default([one for one in visitor.ecosystems() if not one.sample], None, view.reader, view.roster)
     if judge is None or judge.roster is None:
-        return []
-    by: list[Component | str] = ["Your own traces are judged by ", html.Strong(sections.method_name(judge.reader))]
+        return OWN
     if judge.reader == questions().attribution_reader(view):
-        return [*by, f", among {len(judge.sources):,} sources: the reader of this sheet."]
+        return [f"{BELOW}It judges your own traces on ", ASK, " too."]
+    by: list[Component | str] = [
+        f"{BELOW}Your own traces are judged on ",
+        ASK,
+        " by ",
+        html.Strong(sections.method_name(judge.reader)),
+    ]
     own = questions().resolve_view(dataclasses.replace(view, reader=judge.reader, roster=judge.roster))
-    rates, words = [_accuracy(questions(), one) for one in (own, view)], "and not by the reader of this sheet"
-    if (own.reader, own.roster) == (judge.reader, view.roster) and all(len(rate) for rate in rates):
-        here, there = (f"{100 * rate['value'].iloc[0]:.1f} %" for rate in rates)
-        words += f": right in {here} of groups of {traces(view.k)}, where the reader of this sheet is right in {there}"
-    return [*by, keep_together(f", among {len(judge.sources):,} sources, {words}.")]
+    rates = [_accuracy(questions(), one) for one in (own, view)]
+    if (own.reader, own.roster) != (judge.reader, view.roster) or not all(len(rate) for rate in rates):
+        return [*by, "."]
+    here, there = (f"{100 * rate['value'].iloc[0]:.1f} %" for rate in rates)
+    return [*by, keep_together(f": right in {here} of groups of {traces(view.k)}, the reader below in {there}.")]
 
 
 def _own_choices(figures: list[str] | None) -> list[dict[str, Any]]:
@@ -360,11 +362,7 @@ def _cover(
         samples = [("Ask about your own traces, or open a sample", f"/attribute?{view.query()}")]
         empty = shell.empty("No question has been answered in this session yet", HELD, samples)
         absent = html.Div([empty, *sample_case.offer()], className="sheet-absent")
-        measured = [
-            *([absent] if CASE in names else []),
-            html.P(id="brief-judge", className="sentence"),
-            html.P(OWN, className="sentence"),
-        ]
+        measured = [*([absent] if CASE in names else []), html.P(OWN, id="brief-judge", className="sentence")]
         measured += [_facts(facts)]
         measured += [html.H3("What was found"), found]
     else:

@@ -406,13 +406,25 @@ def test_the_brief_says_who_judges_own_traces(asked: QueryCache, monkeypatch: py
     one = SimpleNamespace(reader=reader, roster="12-way", sources=("a", "b"), sample=False)
     monkeypatch.setattr(brief.visitor, "ecosystems", lambda: [one])
     monkeypatch.setattr(brief, "default", lambda known, *_: known[0] if known else None)
-    said = " ".join(str(part) for part in brief._own_judge("/brief?roster=12-way&k=5"))
-    assert said.endswith(", among 2 sources: the reader of this sheet.")
+
+    def said(roster: str) -> str:
+        parts = brief._own_judge(f"/brief?roster={roster}&k=5")
+        return "".join(part if isinstance(part, str) else str(part.children) for part in parts)
+
+    assert said("12-way") == f"{brief.BELOW}It judges your own traces on Attribute too."
     one.reader = "lda/other"
-    said = " ".join(str(part) for part in brief._own_judge("/brief?roster=12-way&k=5"))
-    assert said.endswith(", among 2 sources, and not by the reader of this sheet.")
+    name = brief.sections.method_name(one.reader)
+    assert said("12-way") == f"{brief.BELOW}Your own traces are judged on Attribute by {name}."
+    one.reader = "ngram-word"
+    own, sheet = (
+        f"{100 * brief._accuracy(asked, view)['value'].iloc[0]:.1f}\u00a0%"
+        for view in (asked.resolve_view(View(roster="12-way", k=5, reader=which)) for which in (one.reader, reader))
+    )
+    assert said("12-way").endswith(f": right in {own} of groups of 5 traces, the reader below in {sheet}.")
+    assert own != sheet
     one.sample = True
-    assert brief._own_judge("/brief?roster=27-way&k=5") == []
+    assert brief._own_judge("/brief?roster=27-way&k=5") == brief.OWN
+    assert told(brief.layout(figures="budget", roster="12-way")).count(brief.BELOW) == 1
 
 
 def test_a_comparison_is_a_sheet_of_its_own(asked: QueryCache, monkeypatch: pytest.MonkeyPatch) -> None:
