@@ -24,6 +24,8 @@ from selenium.webdriver.remote.webdriver import WebDriver
 
 import backend.attribution.scoring
 from atlas.application import create_application
+from atlas.pages.attribute import HEADS
+from backend.attribution.drift_report import SAME_RESPONSES
 from backend.corpus.collection import sample_records
 from backend.enrolment.files import enrolments, load_enrolment, save_enrolment
 from backend.proxies.reader import Reader
@@ -639,8 +641,10 @@ def test_two_windows_of_which_one_is_changed_differ(browser: Browser, tmp_path: 
     assert f"on sources of {SAMPLES}" in browser.text("#figure-power .sentence")
     # Files and answer are there after a visit to another page, and the second window becomes one set of traces.
     opened(browser)
+    assert browser.text("h1") == HEADS["one"][0]
     browser.click("#attr-mode input[value=two]")
     assert browser.text("#win-verdict").split()[-1] == "DIFFERENT"
+    browser.until("return document.querySelector('h1').innerText === arguments[0]", HEADS["two"][0])
     file = "return document.querySelector('#win-before-head').checkVisibility()"
     assert not browser.run(file), "the form is folded with its answer"
     browser.click("#win-back")
@@ -663,9 +667,14 @@ def test_a_claim_is_compared_with_a_reference(browser: Browser, downloads: Path,
 
     opened(browser, "&mode=reference")
     browser.until("return !document.querySelector('#attr-reference').hidden")
-    given(browser, file_of(tmp_path, "traces.jsonl", *answers("smol-greedy", " \U0001f680 1234!" * 5)), "#ref-traces")
+    assert browser.text("h1") == HEADS["reference"][0]
+    traces = file_of(tmp_path, "traces.jsonl", *answers("smol-greedy", " \U0001f680 1234!" * 5))
+    given(browser, traces, "#ref-traces")
     browser.until("return document.querySelector('#ref-traces-head .preview-facts') !== null")
     assert browser.run("return document.querySelector('#ref-go').disabled"), "a reference is wanted"
+    given(browser, traces, "#ref-reference")
+    browser.until("return document.querySelector('#ref-common').innerText.includes(arguments[0])", SAME_RESPONSES)
+    browser.until("return !document.querySelector('#ref-go').disabled")  # a warning, no refusal
     given(browser, file_of(tmp_path, "other.jsonl", ["Yes."] * 12), "#ref-reference")
     browser.until("return document.querySelector('#ref-common').innerText.includes('0 of 12 prompts in common')")
     browser.until("return document.querySelector('#ref-prompts').checkVisibility()")
@@ -682,7 +691,9 @@ def test_a_claim_is_compared_with_a_reference(browser: Browser, downloads: Path,
     assert word == "AGAINST" and means.startswith("traces.jsonl differs from gemma-answer.jsonl")
     told = browser.text("#ref-result")
     assert "12 prompts that both answered" in told and "smol-warm.jsonl" in told and "What to do next" in told
-    assert "Whose they are is not said" in told
+    assert "Whose they are is not said" not in told, "what the answers mean is folded"
+    browser.click("#ref-result .verdict summary")
+    browser.until("return document.querySelector('#ref-result').innerText.includes('Whose they are is not said')")
     browser.run("document.querySelectorAll('#ref-result .exports button')[1].click()")
     saved = downloaded(browser, downloads, "reference-*.txt").read_text("utf-8")
     assert "reference-check traces.jsonl --reference gemma-answer.jsonl --rival smol-warm.jsonl" in saved
