@@ -53,7 +53,7 @@ from backend.attribution.report_words import (
 from backend.enrolment.catalogue import SAMPLES, title_of
 from backend.enrolment.validation_lookup import SCENARIOS, passing_of
 from backend.errors import AtlasError
-from backend.inference.verdict import CANNOT_TELL, COMPATIBLE, WEAK
+from backend.inference.verdict import CANNOT_TELL, COMPATIBLE, WEAK, odds
 
 IN_BRIEF = ("case", "budget", "confusion")
 """Figures of a brief about a case; all but the case are the atlas's own."""
@@ -72,8 +72,8 @@ TRAFFIC_HELP = (
     "At .05 or below they are of another kind, and nothing that was validated holds for them."
 )
 RATIO_HELP = (
-    "How many times more probable these traces are if the source made them than if another enrolled one did, as a "
-    "power of ten: 2 is a hundred to one, −2 one to a hundred. A prior says how the others weigh among themselves."
+    "How many times more probable these traces are if the source made them than if another enrolled one did; its "
+    "log10 is 2 for a hundred to one, −2 for one to a hundred. A prior says how the others weigh among themselves."
 )
 PROBABILITY_HELP = (
     "Posterior probability under the stated prior, calibrated for this number of traces on prompts that the probe had "
@@ -254,8 +254,10 @@ def _facts(report: Report) -> list[tuple[str, str, str, str]]:
         strength = str(results["in_words"])
         if results["verdict"] == "AGAINST":
             strength = strength.replace("support for the alternative", "evidence against the claim")
-        words = f"{level}; {strength}{_between(report)}"
-        ratio = (bound_sign(report) + number(results["log10_ratio_others"], 2), words)
+        sign, log10 = bound_sign(report), results["log10_ratio_others"]
+        text = odds(log10)
+        words = f"{level}; {strength}; log10 {sign}{number(log10, 2)}{_between(report)}"
+        ratio = (text if "more" in text else f"{sign}{text}", words)
         own, least = subject_probability(report, percent_text), 100 * report["method"]["rule"]["least_share"]
         words = who
         if supports_family(results):
@@ -308,7 +310,7 @@ def _facts(report: Report) -> list[tuple[str, str, str, str]]:
         stop = "–", "not tested: the stopping rule was fitted without added traffic"
     return [
         ("Kind of traffic", TRAFFIC_HELP, kind, like),
-        (f"log10 ratio{named}", RATIO_HELP, *ratio),
+        (f"Likelihood ratio{named}", RATIO_HELP, *ratio),
         *chances,
         ("Unknown source", UNKNOWN_HELP, none, fits),
         *([] if without_stop else [("Enough after", STOP_HELP, *stop)]),
@@ -340,7 +342,7 @@ def _between(report: Report) -> str:
         return ""
     if interval["low"] == interval["high"]:
         return f"; {same_limit(report)}"
-    return f"; {number(interval['low'], 2)} to {number(interval['high'], 2)} in 90 % of resamples"
+    return f", {number(interval['low'], 2)} to {number(interval['high'], 2)} in 90 % of resamples"
 
 
 def _off(report: Report) -> str:

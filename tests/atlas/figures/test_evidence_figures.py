@@ -320,14 +320,14 @@ def _words(part: Any) -> str:
 
 
 def test_facts_of_a_supported_claim_stand_at_the_bound(report: dict[str, Any], enrolment: Enrolment) -> None:
-    assert facts(report)["log10 ratio"][1].endswith("; +2.46 to +2.50 in 90 % of resamples")
-    assert facts(report)["log10 ratio"][0] == "≥ +2.50" and facts(report)["Probability"][0].startswith("≥ ")
+    assert facts(report)["Likelihood ratio"][1].endswith("; log10 ≥ +2.50, +2.46 to +2.50 in 90 % of resamples")
+    assert facts(report)["Likelihood ratio"][0] == "≥ 320 to 1" and facts(report)["Probability"][0].startswith("≥ ")
     many = written(enrolment, n=30)
     found = facts(many)
-    assert found["log10 ratio"][0] == "≥ +2.50"
-    assert found["log10 ratio"][1] == (
-        "claimed source against all others; moderately strong support for the named source; in 90 % of resamples it "
-        "reaches the same limit: its tests cannot back a stronger one"
+    assert found["Likelihood ratio"][0] == "≥ 320 to 1"
+    assert found["Likelihood ratio"][1] == (
+        "claimed source against all others; moderately strong support for the named source; log10 ≥ +2.50; in "
+        "90 % of resamples it reaches the same limit: its tests cannot back a stronger one"
     )
     assert found["Probability"][0].startswith("≥ ") and "its tests cannot back" in found["Probability"][1]
     clear = "the first trace so clear that at most 5 % of tests erred"
@@ -365,7 +365,7 @@ def test_facts_about_a_family_state_the_family_first(enrolment: Enrolment) -> No
     found = facts({**alone, "results": results})
     family = results["families"][0]["family"]
     assert found[f"Probability of the family {family}"][0] == "≥ 99.7 %"
-    assert found[f"log10 ratio of the family {family}"][1].startswith("its family against all other families; ")
+    assert found[f"Likelihood ratio of the family {family}"][1].startswith("its family against all other families; ")
     # The interval is the source's, not the family's.
     value, note = found[f"Probability of {SOURCES[1]}"]
     assert value == "58.5 %" and note.startswith("claimed source; 95 % needed to be named alone; ")
@@ -394,7 +394,7 @@ def test_of_too_few_traces_nothing_is_stated(enrolment: Enrolment, capsys: pytes
     few = written(enrolment, n=3)
     assert few["results"]["stated"] and few["results"]["reason"] == "fewer than 5 traces"
     found = facts(only_validated(few))
-    assert found["log10 ratio"] == found["Probability"] == ("–", "not stated: fewer than 5 traces")
+    assert found["Likelihood ratio"] == found["Probability"] == ("–", "not stated: fewer than 5 traces")
     said = _words(verdict.verdict(few))
     assert "support for" not in said and "calibrated for 3" not in said
     assert "not stated, because fewer than 5 traces" in " ".join(write_html(few).split())
@@ -433,7 +433,7 @@ def test_facts_of_other_traffic_are_not_stated(
     other = written(enrolment, traffic=traffic, p=0.01)
     found = facts(other)
     assert found["Kind of traffic"] == (value, note)
-    assert found["log10 ratio"] == found["Probability"] == found["Enough after"] == ("–", NOT_STATED)
+    assert found["Likelihood ratio"] == found["Probability"] == found["Enough after"] == ("–", NOT_STATED)
     assert found["Unknown source"] == (
         "–", "not stated: the test cannot tell another kind of traffic from another source",
     )  # fmt: skip
@@ -447,7 +447,7 @@ def test_facts_where_no_enrolled_source_fits(enrolment: Enrolment) -> None:
     unknown = written(enrolment, p=0.01)
     found = facts(unknown)
     stated = ("–", "not stated: no enrolled source fits")
-    assert found["log10 ratio"] == found["Probability"] == found["Enough after"] == stated
+    assert found["Likelihood ratio"] == found["Probability"] == found["Enough after"] == stated
     assert found["Unknown source"] == (
         "Fits none",
         "unlike every enrolled source; 1.0 % of enrolled groups fit no better (5 % or less would be called UNKNOWN)",
