@@ -1,6 +1,7 @@
 // What a page has on paper and not on the screen: whose numbers it shows on every sheet, and whole tables.
 (function () {
   "use strict";
+  const LONG = 200, FIRST = 50;  // rows from which a table is cut on paper, and how many are left: builds would fill eighty sheets
 
   // What stands below a sheet of the brief on the screen, else page, choices, address and day.
   function foot() {
@@ -11,7 +12,7 @@
     return [document.title, ...choices.map((one) => one.value), day, window.location.host + window.location.pathname];
   }
 
-  // A grid shows the rows that fit its window: paper has all that its filters leave, in its order.
+  // A grid shows the rows that fit its window: paper has all that its filters leave, in its order, or says how many it leaves out.
   function tableOf(grid) {
     const api = window.dash_ag_grid.getApi(grid.id.startsWith("{") ? JSON.parse(grid.id) : grid.id);
     const table = document.createElement("table"), columns = api ? api.getAllDisplayedColumns() : [];
@@ -29,10 +30,13 @@
       [cell.textContent, cell.colSpan] = [name, 1];
     });
     for (const column of columns) write(head, "th", column, api.getDisplayNameForColumn(column, null));
-    if (api) api.forEachNodeAfterFilterAndSort((node) => {
+    const nodes = [];
+    if (api) api.forEachNodeAfterFilterAndSort((node) => nodes.push(node));
+    for (const node of nodes.length > LONG ? nodes.slice(0, FIRST) : nodes) {
       const row = body.insertRow();
       for (const column of columns) write(row, "td", column, api.getCellValue({ rowNode: node, colKey: column, useFormatter: true }));
-    });
+    }
+    if (nodes.length > LONG) table.createCaption().textContent = `The first ${FIRST} of ${nodes.length.toLocaleString("en")} rows. The CSV holds all.`;
     table.className = "grid-printed";
     return table;
   }

@@ -40,6 +40,21 @@ def test_a_page_prints_as_dark_ink_with_all_rows_of_its_tables(calm_related: Bro
         page.driver.execute_cdp_cmd("Emulation.setEmulatedMedia", {"media": ""})
 
 
+def test_a_table_of_hundreds_of_rows_prints_its_first_ones_and_says_so(calm_related: Browser) -> None:
+    page = calm_related
+    page.open("/attribution?roster=27-way")
+    page.until("return document.querySelectorAll('#source-grid .ag-row').length > 3")
+    page.run(
+        "const api = window.dash_ag_grid.getApi('source-grid'), rows = []; api.forEachNode(one => rows.push(one.data));"
+        "api.setGridOption('rowData', Array.from({ length: 1001 }, (_, at) => ({ ...rows[at % rows.length] })));"
+        "window.dispatchEvent(new Event('beforeprint'))"
+    )
+    table = "document.querySelector('#source-grid + .grid-printed')"
+    assert page.run(f"return {table}.tBodies[0].rows.length") == 50
+    assert page.run(f"return {table}.caption.textContent") == "The first 50 of 1,001 rows. The CSV holds all."
+    page.run("window.dispatchEvent(new Event('afterprint'))")
+
+
 def test_a_figure_keeps_its_legend_on_paper_and_what_is_folded_stays_out(calm_related: Browser) -> None:
     page = calm_related
     page.open("/relationships?protocol=pair")
