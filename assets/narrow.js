@@ -254,8 +254,8 @@
     }
     margin.b = below + (key.length + head.length) * LINE + entries.size * ENTRY + (entries.size ? 8 : 0);
     for (const note of (layout.annotations || []).filter((one) => one.xref === "paper" && one.yref === "paper" && one.x === 0 && one.y === 1)) {
-      const text = wrapped(note.text, Math.floor(across / LETTER));
-      Object.assign(note, { text: text.join("<br>"), align: "left" });
+      const text = wrapped(note.text.replace(/<br>/g, " "), Math.floor(across / LETTER));
+      note.text = text.join("<br>");
       margin.t = Math.max(margin.t, text.length * LINE + 16);
     }
     layout.annotations = (layout.annotations || []).concat(key.map((note, i) => ({

@@ -51,6 +51,7 @@ CONDITION_NAMES = {
     "aligned": "fingerprints adapted with unlabelled responses",
 }
 VIEW_READS = {"ur": "prompt + response", "r": "response"}
+USUALLY_READ = f" · {VIEW_READS['ur']}"  # ending of the names of readers that read what most do
 VIEW_NAMES = {"ur": "prompt and response", "r": "response alone"}
 DAY = 86_400
 PINNED = "atlas.generation"

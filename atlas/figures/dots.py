@@ -233,8 +233,9 @@ def name_lines(
     marks = {"shapes": [*grid, *shapes], "annotations": list(annotations)}
     more = {"showlegend": True, "legend": {**plots.LEGEND, **legend}, "dragmode": False, **marks}
     # More than five entries stand on two lines, which would meet the words of a level, or of an axis above.
-    head = 60 if sum(trace.get("showlegend", True) for trace in traces) <= 5 else 84
-    margin, side = ((LEFT, RIGHT, head + 40, 16), "top") if len(names) > TALL else ((LEFT, RIGHT, head, 56), "bottom")
+    entries, tall = sum(trace.get("showlegend", True) for trace in traces), len(names) > TALL
+    head = 60 if entries <= 5 - 2 * tall else 84  # four stand on two lines of a narrow window
+    margin, side = ((LEFT, RIGHT, head + 40, 16), "top") if tall else ((LEFT, RIGHT, head, 56), "bottom")
     return plots.plot(theme, margin, traces, {**plots.STILL, "side": side, **across}, upwards, **more)
 
 

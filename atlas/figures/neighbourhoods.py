@@ -71,6 +71,7 @@ def family_purity(frame: pd.DataFrame, lines: Sequence[Line], *, theme: Theme) -
             "text": [rate_text(value) for value in rows["purity"]] if line.front else None,
             "textposition": "middle right",
             "textfont": {"size": 13, "color": token["ink"]},
+            "cliponaxis": False,
         }
         hover = [_purity_words(line, row, published) for row in rows.to_dict("records")]
         x = [place[int(k)] + aside for k in rows["k"]]
@@ -84,7 +85,8 @@ def family_purity(frame: pd.DataFrame, lines: Sequence[Line], *, theme: Theme) -
         range=[-0.5, len(sizes) - 0.5], showgrid=False,
     )  # fmt: skip
     y_axis = plots.titled("Share of the same family", range=[0, 1.02], tickformat=".1~f", dtick=0.2)
-    more = {"shapes": shapes, "annotations": notes, "showlegend": len(data) > 1, "legend": dict(plots.LEGEND)}
+    legend = {**plots.LEGEND, "entrywidth": 0.5, "entrywidthmode": "fraction"}  # two columns in any window
+    more = {"shapes": shapes, "annotations": notes, "showlegend": len(data) > 1, "legend": legend}
     return plots.figure(theme, (64, 72, 44 if len(data) > 1 else 12, 52), data, x_axis, y_axis, **more)
 
 

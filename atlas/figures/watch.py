@@ -104,8 +104,8 @@ def alarm_delays(frame: pd.DataFrame, theme: Theme) -> Plot:
     answers = {name: f"<br>{count:,.0f} answers" for name, count in rows["k"].items()}
     apart = len(set(answers.values())) > 1
     end = "by the end of its answers" if apart else f"within {next(iter(answers.values())).removeprefix('<br>')}"
-    key = f"● half of the watches, ○ nine of ten had raised an alarm; right: all that had {end}"
-    notes = [plots.page_note(0, 1, key, 12, token["soft"], **plots.ABOVE)]
+    key = f"● half of the watches, ○ nine of ten had raised an alarm;<br>right: all that had {end}"
+    notes = [plots.page_note(0, 1, key, 12, token["soft"], align="left", **plots.ABOVE)]
     for row in tables.rows(rows):
         notes.append(end_note(row.place, f"<b>{100 * row.alarms:.1f} %</b>", token["ink"]))
         if pd.notna(row.delay):
@@ -116,5 +116,5 @@ def alarm_delays(frame: pd.DataFrame, theme: Theme) -> Plot:
     x = plots.budget_axis(ticks, "Answers after the change, log scale", 0.04, [math.ceil(most)])
     y = plots.rows_axis([CHANGES[str(name)] + last * apart for name, last in answers.items()])
     return plots.plot(
-        theme, (LEFT, RIGHT, 28, 52), marks, x | plots.STILL, y | plots.STILL, shapes=shapes, annotations=notes
+        theme, (LEFT, RIGHT, 44, 52), marks, x | plots.STILL, y | plots.STILL, shapes=shapes, annotations=notes
     )

@@ -12,7 +12,7 @@ from dash import ClientsideFunction, Dash, Input, Output, ctx, dcc, html, no_upd
 from dash.development.base_component import Component
 
 from atlas import drawing, shell
-from atlas.data import QueryCache
+from atlas.data import USUALLY_READ, QueryCache
 from atlas.drawing import FigureView
 from atlas.figures import neighbourhoods as figures
 from atlas.figures import plots, tables
@@ -205,7 +205,7 @@ def _purity_height(cache: QueryCache, view: View) -> int:
 @pieces.needs(_purity_rows, pieces.unmapped("family purity"))
 def _purity(cache: QueryCache, view: View, frame: pd.DataFrame) -> FigureView:
     token, chosen, readers = TOKENS[view.theme], cache.map_reader(view), list(dict.fromkeys(frame["reader"]))
-    names = cache.short_names(readers)
+    names = {reader: name.removesuffix(USUALLY_READ) for reader, name in cache.short_names(readers).items()}
     lines = [Line(reader, names[reader], token["soft"], front=False) for reader in readers if reader != chosen]
     if chosen in readers:
         lines.append(Line(chosen, names[chosen], token["accent"]))

@@ -11,7 +11,7 @@ from dash import html
 from dash.development.base_component import Component
 
 from atlas import drawing, shell
-from atlas.data import METHOD_NAMES, VIEW_NAMES, VIEW_READS, QueryCache
+from atlas.data import METHOD_NAMES, USUALLY_READ, VIEW_NAMES, QueryCache
 from atlas.drawing import FigureView, traces
 from atlas.figures import compare, dots, plots, tables
 from atlas.figures.dots import Level, Series
@@ -589,7 +589,7 @@ def _one_proxy(cache: QueryCache, frame: pd.DataFrame) -> bool:
 def _label(reader: Mapping[str, Any], names: Mapping[str, str], alone: bool) -> str:
     """A reader next to its mark: READER's proxy, or READER with one alone, and what it reads; others' names."""
     if reader["method"] != READER_PAPER:
-        return names[str(reader["reader"])].removesuffix(f" · {VIEW_READS[READS]}")
+        return names[str(reader["reader"])].removesuffix(USUALLY_READ)
     proxy = METHOD_NAMES[READER_PAPER] if alone else compare.short(str(reader["proxy_name"]))
     return proxy if reader["view"] == READS else f"{proxy}, {VIEW_NAMES[reader['view']]}"
 

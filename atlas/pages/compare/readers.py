@@ -12,7 +12,7 @@ from dash import html
 from dash.development.base_component import Component
 
 from atlas import drawing, shell
-from atlas.data import CONDITION_NAMES, GLOBAL, METHOD_NAMES, VIEW_READS, QueryCache
+from atlas.data import CONDITION_NAMES, GLOBAL, METHOD_NAMES, USUALLY_READ, QueryCache
 from atlas.drawing import FigureView, traces
 from atlas.figures import attribution, compare, dots, plots, tables
 from atlas.figures.dots import Level, Series
@@ -37,8 +37,6 @@ STORED = {"accuracy": "accuracy", "macro_f1": "macro_f1", "nll": "nll_mean", "ec
 FUSED = "fused"
 TESTED = ("agent500", "clean")
 """Where readers are tested in pairs: domain and condition."""
-USUAL = f" · {VIEW_READS['ur']}"
-"""Ending of the names of readers that read what most do."""
 FIRST = 4
 """Readers that stand side by side before anybody chose some."""
 SHORT = ("t64", "t32")
@@ -126,7 +124,7 @@ def lines(cache: QueryCache, view: View) -> list[Line]:
 def reader_options(cache: QueryCache, view: View) -> list[dict[str, Any]]:
     """Readers to choose from, those with numbers for the roster first; names say what they read if it is unusual."""
     items = [item for group in shell.reader_options(cache) for item in group["items"]]
-    items = [{**item, "label": item["label"].removesuffix(USUAL)} for item in items]
+    items = [{**item, "label": item["label"].removesuffix(USUALLY_READ)} for item in items]
     here = holders(cache, view.roster)
     groups = {
         f"Measured or published for {view.roster}": [item for item in items if item["value"] in here],
@@ -725,7 +723,7 @@ def origin_column(frame: pd.DataFrame) -> list[tables.Column]:
 
 def with_short_names(frame: pd.DataFrame) -> pd.DataFrame:
     """Rows whose readers' names say what they read if it is unusual."""
-    return frame.assign(name=frame["name"].str.removesuffix(USUAL))
+    return frame.assign(name=frame["name"].str.removesuffix(USUALLY_READ))
 
 
 def _field(words: str) -> str:

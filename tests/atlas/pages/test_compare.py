@@ -61,7 +61,7 @@ def test_every_figure_has_rows_and_builds(asked: QueryCache, view: View) -> None
         rates = frame["value" if "value" in frame else "accuracy"].tolist()
         assert frame.columns[0] == "name" and "/" not in frame["name"].str.cat() and rates == sorted(rates)[::-1], name
     parts = compare.PAGE.figures["parts"].table(asked, view)
-    assert f"READER, DC alone · Vast-70B · {readers.VIEW_READS['ur']}" in set(parts["name"])
+    assert f"READER, DC alone · Vast-70B{readers.USUALLY_READ}" in set(parts["name"])
     members = compare.PAGE.figures["brings"].table(asked, view)
     assert not members.duplicated(["name", "responses"]).any()
     assert sorted(name for tab in compare.TABS.values() for name in tab.figures) == sorted(compare.FIGURES)
