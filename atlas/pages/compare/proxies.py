@@ -127,7 +127,10 @@ def part_rows(cache: QueryCache, view: View) -> pd.DataFrame:
 
 
 def read_answer(cache: QueryCache, view: View) -> list[Component | str]:
-    """What the mean, the drift and both of the best proxy reach, best first; else what the prompt brings."""
+    """What the mean, the drift and both reach, best first, else what the prompt brings.
+
+    Of the header's proxy, else of the best one that was measured here.
+    """
     compared = [(part_rows(cache, view), PARTS), (view_rows(cache, view), VIEWS)]
     if view.figure == "views":
         compared.reverse()
@@ -135,7 +138,9 @@ def read_answer(cache: QueryCache, view: View) -> list[Component | str]:
     if frame.empty:
         return [f"What is read of a response has not been compared for {view.roster}."]
     frame = frame.sort_values("value", ascending=False, kind="stable")
-    frame = frame[frame["origin"] == frame["origin"].min()]  # 'measured' comes before 'published'
+    chosen_one = frame["proxy"] == cache.reader_row(view.reader)["proxy"]
+    # 'measured' comes before 'published'
+    frame = frame[chosen_one if chosen_one.any() else frame["origin"] == frame["origin"].min()]
     best = frame[frame["row"] == frame["row"].iloc[0]]
     top, *others = tables.rows(best)
     tests = cache.ask(queries.paired_tests, top.reader, [other.reader for other in others], view.roster)
@@ -155,7 +160,10 @@ def read_answer(cache: QueryCache, view: View) -> list[Component | str]:
     lead = f"With {traces(view.k)}, {top.name} names the right one of {size} sources "
     mean = _mean_words(part_rows(cache, view)) if series is PARTS else ""
     end = f"; {pieces.against_chance(size, 0)}{mean}"
-    return [lead, html.Strong(percent(top.value)), f" of the time from {series[top.series].words}{rest}{end}"]
+    origin = " (published)" if top.origin == "published" else ""
+    return [
+        lead, html.Strong(percent(top.value)), f" of the time{origin} from {series[top.series].words}{rest}{end}"
+    ]  # fmt: skip
 
 
 def _mean_words(frame: pd.DataFrame) -> str:

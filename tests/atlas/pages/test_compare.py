@@ -415,6 +415,11 @@ def test_parts_views_forms_and_variance(asked: QueryCache, view: View) -> None:
     assert " The mean alone is better than both in 0 of 4 published proxies (not tested)." in told(
         proxies.read_answer(asked, view)
     )
+    # The answer is of the header's proxy, published or not; of one without such numbers it is of what was measured.
+    published = rows.loc[rows["origin"] == "published", "reader"].iloc[0]
+    for reader, name, origin in ((view.reader, "Tiny-1M", ""), (published, None, " of the time (published) from ")):
+        answer = told(proxies.read_answer(asked, dataclasses.replace(view, reader=reader)))
+        assert (name or rows.set_index("reader").at[published, "name"]) in answer and origin in answer
     odd = rows["reader"].eq("reader-dc/odd/ur")
     assert "in 1 of 4 published proxies, by 3.0 to 3.0 points" in proxies._mean_words(
         rows.assign(value=rows["value"] + 0.03 * odd)
