@@ -8,6 +8,8 @@ import os
 import shutil
 from pathlib import Path
 
+from backend.output_files import lock
+
 FOLDER = "PROMETHEUS_MULTIPROC_DIR"
 """Names the folder of counts to prometheus_client, which looks at it when it is imported."""
 
@@ -22,11 +24,13 @@ def share_measurements(folder: Path) -> None:
         return
     own = folder / str(os.getppid())
     try:
-        own.mkdir(parents=True, exist_ok=True, mode=0o700)
-        for place in folder.iterdir():
-            _clear(place, delete=place != own)
-        # Locked for as long as the process lives, so that the next server of this name or another one sees that.
-        fcntl.flock(os.open(own, os.O_RDONLY), fcntl.LOCK_SH)
+        folder.mkdir(parents=True, exist_ok=True, mode=0o700)
+        with lock(folder):  # a folder that is not locked yet is unused to others that start now
+            own.mkdir(exist_ok=True, mode=0o700)
+            for place in folder.iterdir():
+                _clear(place, delete=place != own)
+            # Locked for as long as the process lives, so that the next server of this name or another one sees that.
+            fcntl.flock(os.open(own, os.O_RDONLY), fcntl.LOCK_SH)
     except OSError as error:
         logging.getLogger(__name__).warning("%s cannot be used; every process counts alone (%s)", own, error.strerror)
         return

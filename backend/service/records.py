@@ -31,6 +31,7 @@ from peewee import (
 from playhouse.db_url import connect
 
 from backend.errors import AtlasError, ServerError
+from backend.output_files import lock
 from backend.service.caller import NOBODY
 from backend.service.job import ENDED, Point, Snapshot
 from backend.service.uploads import BusyError
@@ -152,7 +153,10 @@ class Records:
         self._db: Any = _database(address, folder)
         self._is_sqlite = isinstance(self._db, SqliteDatabase)
         self.jobs, self.processes, self.answers, self.grants = map(self._bound, (Job, Process, Answer, Grant))
-        with self._alone():
+        with contextlib.ExitStack() as first:
+            if self._is_sqlite:  # which refuses at once, whatever its timeout, to be made by two processes
+                first.enter_context(lock(_turn(Path(self._db.database))))
+            first.enter_context(self._alone())
             self._db.create_tables([self.jobs, self.processes, self.answers, self.grants])
 
     # Jobs
@@ -445,12 +449,18 @@ _AGAIN = {
 }  # fmt: skip
 
 
+def _turn(file: Path) -> Path:
+    """What is locked while the tables of a SQLite file are made."""
+    return file.with_name(f".{file.name}.lock")
+
+
 def _database(address: str | None, folder: Path) -> Database:
     if address is None or address.startswith("sqlite:"):
         file = folder / "service.sqlite" if address is None else Path(address.partition(":///")[2])
         try:
             file.parent.mkdir(parents=True, exist_ok=True)
-            file.touch(mode=0o600)
+            for one in (file, _turn(file)):
+                one.touch(mode=0o600)
         except OSError as error:
             raise AtlasError(
                 f"{file} cannot be written ({error.strerror})", "Set ATLAS_CACHE to another folder"

@@ -2,14 +2,21 @@
 
 from __future__ import annotations
 
+import multiprocessing
+import os
 import threading
 import time
+from collections.abc import Sequence
+from concurrent.futures import ProcessPoolExecutor
 from pathlib import Path
+from threading import Barrier
+from unittest.mock import patch
 
 import pytest
 
 from backend.errors import AtlasError
 from backend.service import records as records_module
+from backend.service.process_group import FOLDER, share_measurements
 from backend.service.records import ATTEMPTS, CLIENT_JOBS, DEAD, LIVE_JOBS, SESSION_JOBS, STEP, Job, Records
 from backend.service.uploads import BusyError
 
@@ -27,6 +34,36 @@ def job_of(records: Records, name: str, place: str = "ann", *, short: bool = Tru
 def two(tmp_path: Path) -> tuple[Records, Records]:
     """The same records as two processes see them."""
     return Records(None, tmp_path), Records(None, tmp_path)
+
+
+def _starts(barrier: Barrier, folders: Sequence[Path]) -> list[str]:
+    """Start with every folder at the moment at which others do. Returns what went wrong."""
+    os.environ["SERVER_SOFTWARE"] = "gunicorn"
+    wrong = []
+    for folder in folders:
+        barrier.wait(60)
+        try:
+            Records(None, folder)
+        except AtlasError as error:
+            wrong.append(str(error))
+        os.environ.pop(FOLDER, None)
+        with patch("os.getppid", os.getpid):  # each is of a server of its own
+            share_measurements(folder / "measurements")
+        barrier.wait(60)
+        if not Path(os.environ.get(FOLDER, "nowhere")).is_dir():
+            wrong.append(f"no folder of measurements in {folder}")
+    return wrong
+
+
+@pytest.mark.slow(5)
+def test_servers_that_start_together_find_their_records_and_measurements(tmp_path: Path) -> None:
+    folders = [tmp_path / str(number) for number in range(40)]
+    for folder in folders:
+        folder.mkdir()
+    spawn = multiprocessing.get_context("spawn")
+    with spawn.Manager() as manager, ProcessPoolExecutor(4, mp_context=spawn) as pool:
+        barrier = manager.Barrier(4)
+        assert list(pool.map(_starts, [barrier] * 4, [folders] * 4)) == [[]] * 4
 
 
 def test_limits_hold_over_processes(two: tuple[Records, Records]) -> None:
