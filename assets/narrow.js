@@ -8,7 +8,8 @@
   const MANY = 64;  // rows and columns of a matrix whose cells nobody tells apart on a narrow screen: it stays square
   const LOW = 340;  // pixels of a slide's figure in which labels of line ends would run into each other
   const SHORT = 8;  // letters of a label that finds room inside the drawing
-  const PANEL = 176, APART = 68;  // pixels of a panel below another one, and of the space for its head and its axis
+  const MANY_NAMES = 6;  // of marks; fewer than so many always stand
+  const PANEL = 176, APART = 76;  // pixels of a panel below another one, and of the space for its head and its axis
 
   const presented = () => document.documentElement.dataset.present === "1";
   const scale = () => presented() ? 0.5 : 0.56;  // of colours, as a share of the drawing's width
@@ -122,6 +123,7 @@
       const [low, high] = places[at];
       note.x = (note.x - ends[at][0]) / (ends[at][1] - ends[at][0]);
       note.y = low + note.y * (high - low);
+      if (note.xanchor === "left" && note.x < 1e-6) note.xshift = EDGE - layout.margin.l;  // a head has the whole width
     }
     panels.forEach((axis, i) => {
       axis.domain = [0, 1];
@@ -289,6 +291,22 @@
     return layout;
   }
 
+  // The server places names of marks by the letters that it counts: those that still meet a mark or another name wait for the pointer.
+  function hideMeeting(plot) {
+    const texts = [...plot.querySelectorAll(".scatterlayer .textpoint text")];
+    if (plot.clientWidth < NARROW || texts.length < MANY_NAMES || plot.closest("#map")) return;
+    const ink = getComputedStyle(plot).getPropertyValue("--ink").trim(), pen = document.createElement("canvas").getContext("2d");
+    const colour = (one) => { pen.fillStyle = one; return pen.fillStyle; };
+    const chief = (text) => colour(getComputedStyle(text).fill) === colour(ink);  // the best and the cheapest
+    const meet = (a, b) => Math.min(a.right, b.right) - Math.max(a.left, b.left) > 2 && Math.min(a.bottom, b.bottom) - Math.max(a.top, b.top) > 3;
+    const taken = [...plot.querySelectorAll(".scatterlayer .point, .xtick text, .ytick text")].map((one) => one.getBoundingClientRect());
+    for (const text of texts.toSorted((a, b) => chief(b) - chief(a))) {
+      const box = text.getBoundingClientRect();
+      text.style.visibility = taken.some((one) => meet(one, box)) ? "hidden" : "";
+      if (!text.style.visibility) taken.push(box);
+    }
+  }
+
   // The same figure as its place asks for it.
   function placed(plot, { data, layout, ...rest }) {
     plot.atlasWide = { data, layout, ...rest };
@@ -313,7 +331,12 @@
     const { react } = Plotly, { resize } = Plotly.Plots;
     Plotly.react = (place, data, layout, config) => {
       const plot = typeof place === "string" ? document.getElementById(place) : place;
-      return react(plot, placed(plot, Array.isArray(data) ? { data, layout, config } : data));
+      return react(plot, placed(plot, Array.isArray(data) ? { data, layout, config } : data)).then((drawn) => {
+        if (!plot.atlasHides) plot.on("plotly_afterplot", () => hideMeeting(plot));
+        plot.atlasHides = true;
+        hideMeeting(plot);
+        return drawn;
+      });
     };
     Plotly.Plots.resize = (plot) => {
       const now = plot.clientWidth, again = Math.min(now, plot.atlasWidth) < NARROW || plot.atlasLow || presented();
