@@ -231,3 +231,19 @@ def test_a_narrow_screen_gives_its_width_to_the_drawing(calm: Browser) -> None:
     finally:
         calm.driver.execute_cdp_cmd("Emulation.clearDeviceMetricsOverride", {})
     calm.until(f"{share} return s && p.layout.margin.l > 200 && s.w < 0.8 * p.clientWidth")
+
+
+def test_of_names_that_would_meet_one_is_drawn(calm: Browser) -> None:
+    calm.open(f"{LINK}light&figure=reached")
+    draw = (
+        "const done = arguments[arguments.length - 1];"
+        "const p = document.body.appendChild(document.createElement('div'));"
+        "p.style.cssText = 'width: 640px; height: 360px';"
+        "const x = [0, 0.2, 5, 10, 15, 20], text = x.map((_, i) => 'a long name ' + i);"
+        "const trace = {mode: 'markers+text', x, y: x.map(() => 0), text, textposition: 'top center'};"
+        "Plotly.react(p, [trace], {margin: {l: 60, r: 60, t: 8, b: 30}, xaxis: {}, yaxis: {}}).then(() => {"
+        "const shown = [...p.querySelectorAll('.textpoint text')].filter(t => t.style.visibility !== 'hidden');"
+        "const names = shown.map(t => t.textContent); p.remove(); done(names); })"
+    )
+    shown = calm.driver.execute_async_script(draw)
+    assert shown == [f"a long name {i}" for i in (0, 2, 3, 4, 5)]
