@@ -194,12 +194,13 @@ def only_among(report: Report) -> bool:
 
 
 def wavers(report: Report) -> bool:
-    """Whether a source is supported that some of the resamples leave undecided."""
+    """Whether a source or a family is supported that some of the resamples leave undecided."""
     results = report["results"]
-    if (results["verdict"], results["level"]) != ("SUPPORTS", "source") or not (interval := results["interval"]):
+    if results["verdict"] != "SUPPORTS" or not (interval := results["interval"]):
         return False
-    rule = report["method"]["rule"]
-    return bool(interval["low"] < rule["decided_log10"] or interval["probability_low"] < rule["least_share"])
+    rule, of_source = report["method"]["rule"], results["level"] == "source"  # the interval's probability is a source's
+    unsure = of_source and interval["probability_low"] < rule["least_share"]
+    return bool(interval["low"] < rule["decided_log10"] or unsure)
 
 
 def reservation(report: Report) -> str | None:
@@ -378,10 +379,16 @@ def rule_met(report: Report) -> str:
     share = next(row["probability"] for row in results["candidates"] if row["source"] == results["subject"])
     if not (bound := _probability(results["log10_ratio_others"], prior)) < least <= share:
         return ""
-    return (
-        f"The rule is met: it needs {100 * least:g} % and takes the {percent_text(share)} of these traces. "
-        f"Taken alone, {tests_of(report)} can back no more than {percent_text(bound)}"
-    )
+    many = tests_of(report)
+    rows = (report.get("validation") or {"rows": ()})["rows"]
+    metric = f"verdict_{'nearest_claim_supported' if results['claimed'] else 'named_wrong'}"
+    wrong = next((row for row in rows if row["metric"] == metric), None)
+    erring = "the nearest other source passed as the claim" if results["claimed"] else "a wrong source was named"
+    rate = ""
+    if wrong:
+        rate = f", and with it {erring} in {percent_text(wrong['value'])} of {wrong['n']:,} {many}: "
+        rate += "this carries the answer"
+    return f"The rule needs {100 * least:g} %{rate}. As a number alone, {many} back {percent_text(bound)} at most"
 
 
 def tests_of(report: Report) -> str:
@@ -588,7 +595,8 @@ def steps_of(report: Report, needed: int | None = None) -> list[Step]:
         out.append(Step(before, pages[command], command, after, fewest * (pages[command] == PAGES[REFERENCE_CHECK])))
     if wavers(report):
         rule = report["method"]["rule"]
-        below = f"{10 ** rule['decided_log10']:,.0f} to 1 or {100 * rule['least_share']:g} %"
+        of_source = report["results"]["level"] == "source"
+        below = f"{10 ** rule['decided_log10']:,.0f} to 1" + f" or {100 * rule['least_share']:g} %" * of_source
         out.append(Step(f"Add traces to be surer: in some resamples of these the evidence stays below {below}."))
     elif report["results"]["verdict"] != "INCONCLUSIVE" and report["results"]["traces"] <= Rule.minimum_traces:
         out.append(Step(f"Collect 20 traces to be surer: {Rule.minimum_traces} are the fewest that an answer takes."))

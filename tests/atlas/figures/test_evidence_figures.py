@@ -346,15 +346,18 @@ def test_facts_of_a_supported_claim_stand_at_the_bound(report: dict[str, Any], e
 
 
 def test_a_bound_below_what_the_rule_needs_stands_beside_the_number_that_passed(report: dict[str, Any]) -> None:
-    assert "The rule is met" not in facts(report)["Probability"][1]  # as its bound is above
+    assert "The rule needs" not in facts(report)["Probability"][1]  # as its bound is above
     results = {**report["results"], "log10_ratio_others": 1.0}
     results["candidates"] = [{**row, "probability": 0.953} for row in results["candidates"]]
     undecided = {**report, "results": {**results, "verdict": "INCONCLUSIVE"}}
     bound = subject_probability(undecided, percent_text).removeprefix("≥ ")
     passed = {**report, "results": results}
     value, note = facts(passed)["Probability"]
-    assert value == "95.3 %" and note.startswith("claimed source. The rule is met: it needs 95 % and takes the 95.3 %")
-    assert f" can back no more than {bound}" in note and subject_probability(passed) == ".953"
+    assert value == "95.3 %" and note.startswith("claimed source. The rule needs 95 %. As a number alone, ")
+    assert f" back {bound} at most" in note and subject_probability(passed) == ".953"
+    row = {"metric": "verdict_nearest_claim_supported", "value": 0.002, "n": 500, "sentence": None}
+    note = facts({**passed, "validation": {"traces": 10, "rows": [row]}})["Probability"][1]
+    assert "the nearest other source passed as the claim in 0.2 % of 500 tests of 10 traces: this carries" in note
 
 
 def test_facts_about_a_family_state_the_family_first(enrolment: Enrolment) -> None:
