@@ -459,7 +459,7 @@ def _families(cache: QueryCache, view: View, frame: pd.DataFrame) -> FigureView:
 
 
 def _fold_rows(cache: QueryCache, view: View) -> pd.DataFrame:
-    stored = _stored(view.metric)[0]
+    stored = _stored(view.metric)[-1]  # by the mean evidence, as the curves
     frame = cache.ask(queries.fold_spread, cache.attribution_reader(view), view.roster, view.domain, "clean", stored)
     return frame.assign(metric=stored)[["metric", "k", "fold", "value", "n"]]
 
@@ -476,9 +476,12 @@ def _folds(cache: QueryCache, view: View, frame: pd.DataFrame) -> FigureView:
         few = f"from {first['n'].max():,.0f} a fold and seed at K = {first['k'].iloc[0]} to {last['n'].max():,.0f}"
         spread += f" The spread widens with K because groups get few: {few} at K = {last['k'].iloc[0]}."
     folds = int(frame["fold"].nunique())
-    sentence = (
-        f"{METRICS[view.metric]} on each held-out fifth of the prompts, less their mean.{spread} n = {folds} folds."
-    )
+    evidence = POSTERIORS.get(_stored(view.metric)[-1].rpartition("_")[2])
+    by = f" by {evidence}" if evidence else ""
+    where = "on each held-out fifth of the prompts"
+    if view.domain != "agent500":
+        where = f"on all of {pieces.domain_words(view.domain)} by the model of each of the five folds"
+    sentence = f"{METRICS[view.metric]}{by} {where}, less their mean.{spread} n = {folds} folds."
     return FigureView(figure, sentence)
 
 
@@ -501,8 +504,10 @@ def _layers(cache: QueryCache, view: View) -> FigureView:
     rings = "a ring gives the number of outer folds that chose the layer, bold where most did"
     if chosen.nunique() == 1:
         rings = f"all {len(chosen)} outer folds chose layer {chosen.iloc[0]}, the ring"
+    same = f"Chosen on Agent500, and read on {pieces.domain_words(view.domain)} as it is. "
     sentence: list[Component | str] = [
-        "Accuracy on the inner validation folds, which never hold a test prompt, for every ",
+        f"{same * (view.domain != 'agent500')}Accuracy on the inner validation folds, which never hold a test prompt, "
+        "for every ",
         shell.term("layer", "A Transformer block of the proxy; the fingerprint is read after it"),
         f"; {rings}. Band: range over the outer folds; the axis does not begin at 0. "
         f"Every layer was fitted {int(curve['fits'].max())} times.",

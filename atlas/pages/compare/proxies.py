@@ -337,7 +337,8 @@ def depths_answer(cache: QueryCache, view: View) -> list[Component | str]:
     folds = f"All {alike} folds" if alike == len(selected) > 0 else f"{alike} of {len(selected)} folds"
     return [
         f"{folds} read {names_of(cache, list(found))[reader]} at ", html.Strong(f"layer {modal[reader]}"),
-        f", which names {rates[0]} right with one trace on inner validation folds; the last layer {rates[1]}.",
+        f", which names {rates[0]} right with one trace on inner validation folds{' of Agent500' * (view.domain != 'agent500')}; "
+        f"the last layer {rates[1]}.",
     ]  # fmt: skip
 
 

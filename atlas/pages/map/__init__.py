@@ -625,9 +625,12 @@ def _scale(cache: QueryCache, view: View) -> list[Component]:
     missing = int(front.isin(found.unknown).sum())
     which = "of any size" if own else "shown"
     of = f"all {len(front)}" if len(front) == len(found.tints) else f"the {len(front)} {which}"
-    faint = f"Not known for {missing} of {of}: drawn faint." if missing and not told else ""
+    faint = f"Faint: not known, {missing} of {of}." if missing and not told else ""
     notes = [pieces.words(text) for text in (_ends(cache, view), faint) if text]
-    return [bar, html.Div(ends, className="scale-ends"), *notes]
+    # The folded panel has no list of colours, and the ends of an axis are its name.
+    name = {"size": "Size, log scale:", "axis": ""}.get(view.colour, f"{COLOURS[view.colour]}:")
+    twice = "scale-name told" if view.colour == "size" else "scale-name"  # the first note says so too
+    return [html.Span(name, className=twice), bar, html.Div(ends, className="scale-ends"), *notes]
 
 
 def _ticks(cache: QueryCache, view: View) -> list[Component]:

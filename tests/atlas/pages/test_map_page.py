@@ -171,9 +171,9 @@ def test_colours_of_size_say_of_how_many_none_is_known_under_a_filter_by_size(
     monkeypatch.setattr(map, "colouring", lambda *_: found)
     small = dataclasses.replace(view, colour="size", size="small")
     for shown, words in (
-        (small, "Not known for 1 of all 27: drawn faint."),
-        (dataclasses.replace(small, families=("GPT",)), "Not known for 1 of the 4 of any size: drawn faint."),
-        (dataclasses.replace(small, size="all", families=("GPT",)), "Not known for 1 of the 4 shown: drawn faint."),
+        (small, "Faint: not known, 1 of all 27."),
+        (dataclasses.replace(small, families=("GPT",)), "Faint: not known, 1 of the 4 of any size."),
+        (dataclasses.replace(small, size="all", families=("GPT",)), "Faint: not known, 1 of the 4 shown."),
     ):
         assert words in json.dumps(map._scale(cache, shown), default=lambda part: part.to_plotly_json())
 
