@@ -160,6 +160,12 @@
         for (const [id, value] of Object.entries(choices)) window.dash_clientside.set_props(id, { value });
         return none();
       },
+      // What else there is to say of a link.
+      linkWords: function (text) {
+        const shown = Object.fromEntries(["reader", "roster", "domain"].map((name) => [name, choice(name)]));
+        if (text) tell([...replaced.filter((one) => one.text !== text), { shown, text }]);
+        return none();
+      },
       // Choices of a page by name; what equals its default is left out of the link.
       choices: function (names, defaults, ...values) {
         return remember(Object.fromEntries(names.map((name, i) => [name, values[i] === defaults[i] ? "" : values[i]])));

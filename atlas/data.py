@@ -13,7 +13,7 @@ import json
 import logging
 import threading
 from collections import Counter
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Collection, Sequence
 from pathlib import Path
 from typing import Any, BinaryIO, TypeVar, cast
 
@@ -185,9 +185,7 @@ class QueryCache:
         elif view.domain not in domains or view.domain in rosters:
             shared = [domain for domain in domains if domain not in rosters]
             view = dataclasses.replace(view, domain=shared[0] if shared else "")
-        known = self.once(
-            "known", lambda: {source for roster in rosters for source in self.ask(queries.sources, roster)["source"]}
-        )
+        known = self.sources()
         families = set(self.marks())
         fixed: dict[str, Any] = {
             field: "" for field in ("source", "truth", "answer", "other") if getattr(view, field) not in known
@@ -197,6 +195,13 @@ class QueryCache:
         fixed["readers"] = tuple(reader for reader in view.readers if reader in names)
         fixed["families"] = tuple(family for family in view.families if family in families)
         return dataclasses.replace(view, **fixed)
+
+    def sources(self) -> Collection[str]:
+        """Labels of the sources of all rosters."""
+        rosters = self.ask(queries.rosters)["roster"]
+        return self.once(
+            "known", lambda: {source for roster in rosters for source in self.ask(queries.sources, roster)["source"]}
+        )
 
     def conditions(self) -> list[str]:
         """Conditions under which anything was measured, the clean one first, then by how much of a trace remains."""

@@ -18,6 +18,7 @@ from atlas.api import answers
 from atlas.data import DOMAIN_NAMES, QueryCache, questions
 from atlas.state import View
 from atlas.theme import Plot, Theme, dress
+from backend.enrolment.catalogue import alike
 from backend.methods.registry import MAPPED
 from backend.protocol import READER_PAPER
 from backend.store import queries
@@ -41,9 +42,25 @@ def page(lay: Callable[[QueryCache, View], Component]) -> Callable[..., Componen
         if problem is not None:
             answers.refuse()
             return shell.no_generation(problem)
-        return shell.of_generation(lay(cache, cache.resolve_view(View.parse(query))), cache.generation().name)
+        linked = View.parse(query)
+        content = lay(cache, cache.resolve_view(linked))
+        content.children = [*content.children, *shell.told(_unknown_sources(cache, linked))]
+        return shell.of_generation(content, cache.generation().name)
 
     return layout
+
+
+def _unknown_sources(cache: QueryCache, linked: View) -> str:
+    """Names of sources in a link that are not known, in sentences with those that are spelled alike; '' without any."""
+    known = cache.sources()
+    lost = dict.fromkeys(name for name in (linked.source, linked.other, linked.truth, linked.answer) if name)
+    words = []
+    for name in lost:
+        if name not in known:
+            near = alike(name, known)
+            instead = f"; near it: {', '.join(near[:2])}" if near else ""
+            words.append(f"The link names the source '{name}', which is not known here and left out{instead}.")
+    return " ".join(words)
 
 
 def head(title: str, place: str, answer: shell.Children, *more: Component) -> Component:

@@ -230,6 +230,7 @@ def register(app: Dash, pages: Sequence[Page]) -> None:
     client("tableShown", *pressed, Input(each("table"), "n_clicks"), prevent_initial_call=True)
     # A callback without an output is not called when its page opens, so this one has one.
     client("settled", Output("settled-told", "data"), Input("settled", "data"))
+    client("linkWords", Output("link-told", "data"), Input("link-words", "data"))
 
     @app.callback(
         Output(every("origin"), "children"),

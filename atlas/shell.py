@@ -168,6 +168,11 @@ def settled(linked: View, shown: View, text: str = "") -> Component:
     return html.Div([dcc.Store(id="settled", data=replaced(linked, shown, text)), dcc.Store(id="settled-told")])
 
 
+def told(text: str) -> list[Component]:
+    """Words on a link for the line below the header."""
+    return [dcc.Store(id="link-words", data=text), dcc.Store(id="link-told")] if text else []
+
+
 def replaced(linked: View, shown: View, text: str) -> dict[str, str]:
     """Choices that others stand in for, by the names of their controls, and the words that tell of it."""
     values = {name: str(getattr(shown, name)) for name in ("reader", "roster", "domain", "projection", "dim")}
@@ -192,7 +197,7 @@ def empty(problem: str, remedy: str, ways: Sequence[tuple[str, str]] = ()) -> Co
     before = before.strip()
     children.append(html.P(before if start or before.endswith((".", "?", ":")) else f"{before}."))
     if start:
-        children.append(html.Code(start + command, className="command"))
+        children.append(html.Code(unbroken(start + command), className="command"))
     if after:
         children.append(html.P(f"{after[0].upper()}{after[1:].rstrip('.')}."))
     links: list[Component | str] = [dcc.Link(words, href=link, className="forward way") for words, link in ways]

@@ -110,14 +110,18 @@ def _missing(what: str, options: str) -> pieces.Draw:
     """What stands in place of a figure: the options that measure it, and the roster that has most."""
 
     def absent(cache: QueryCache, view: View) -> FigureView:
-        near = dataclasses.replace(view, roster="100-way")
-        offered = view != near and near.roster in set(cache.ask(queries.rosters)["roster"])
-        ways = [("Show the 100-way roster", f"{PATH}?{near.query()}")] if offered else []
         problem = f"There are no numbers of {what} for {view.roster}"
         command = f"python -m jobs evaluate {options} --roster {view.roster}"
-        return drawing.nothing(view, problem, f"Measure it with: {command}", ways)
+        return drawing.nothing(view, problem, f"Measure it with: {command}", _fuller_roster(cache, view))
 
     return absent
+
+
+def _fuller_roster(cache: QueryCache, view: View) -> list[tuple[str, str]]:
+    """A way to the roster that has most numbers, unless it is shown."""
+    near = dataclasses.replace(view, roster="100-way")
+    offered = view != near and near.roster in set(cache.ask(queries.rosters)["roster"])
+    return [("Show the 100-way roster", f"{PATH}?{near.query()}")] if offered else []
 
 
 def part_rows(cache: QueryCache, view: View) -> pd.DataFrame:
@@ -127,16 +131,13 @@ def part_rows(cache: QueryCache, view: View) -> pd.DataFrame:
 
 
 def read_answer(cache: QueryCache, view: View) -> list[Component | str]:
-    """What the mean, the drift and both reach, best first, else what the prompt brings.
+    """What the mean, the drift and both reach, best first, or what the prompt brings.
 
     Of the header's proxy, else of the best one that was measured here.
     """
-    compared = [(part_rows(cache, view), PARTS), (view_rows(cache, view), VIEWS)]
-    if view.figure == "views":
-        compared.reverse()
-    frame, series = next(((rows, series) for rows, series in compared if len(rows)), compared[0])
-    if frame.empty:
-        return [f"What is read of a response has not been compared for {view.roster}."]
+    rows, series = (view_rows, VIEWS) if view.figure == "views" else (part_rows, PARTS)
+    if (frame := rows(cache, view)).empty:
+        return _not_measured(view)
     frame = frame.sort_values("value", ascending=False, kind="stable")
     chosen_one = frame["proxy"] == cache.reader_row(view.reader)["proxy"]
     # 'measured' comes before 'published'
@@ -335,10 +336,10 @@ def depths_answer(cache: QueryCache, view: View) -> list[Component | str]:
     selected = cache.ask(queries.selected_layers, reader, view.roster).dropna(subset="outer_fold")
     alike = int((selected["layer"] == modal[reader]).sum())
     folds = f"All {alike} folds" if alike == len(selected) > 0 else f"{alike} of {len(selected)} folds"
+    inner = "inner validation folds" + " of Agent500" * (view.domain != "agent500")
     return [
         f"{folds} read {names_of(cache, list(found))[reader]} at ", html.Strong(f"layer {modal[reader]}"),
-        f", which names {rates[0]} right with one trace on inner validation folds{' of Agent500' * (view.domain != 'agent500')}; "
-        f"the last layer {rates[1]}.",
+        f", which names {rates[0]} right with one trace on {inner}; the last layer {rates[1]}.",
     ]  # fmt: skip
 
 
@@ -402,12 +403,13 @@ def capability_rows(cache: QueryCache, view: View) -> pd.DataFrame:
 correlations_builds = pieces.builds("correlations", lambda _cache, view: {"reference": f"accuracy@{view.k}/{READS}"})
 
 
-def _no_capability(_cache: QueryCache, view: View) -> FigureView:
+def _no_capability(cache: QueryCache, view: View) -> FigureView:
     return drawing.nothing(
         view,
         f"There is no proxy with a capability score and an accuracy for {view.roster} at K = {view.k}",
         "Choose the roster 100-way and a published budget, or measure it with: python -m jobs evaluate --stage "
         "statistics",
+        _fuller_roster(cache, view),
     )
 
 

@@ -13,6 +13,7 @@ import pandas as pd
 import pytest
 from dash import Dash
 
+from atlas import drawing, shell
 from atlas.application import create_application
 from atlas.data import QueryCache
 from atlas.figures.plots import rate_text
@@ -176,6 +177,14 @@ def test_colours_of_size_say_of_how_many_none_is_known_under_a_filter_by_size(
         (dataclasses.replace(small, size="all", families=("GPT",)), "Faint: not known, 1 of the 4 shown."),
     ):
         assert words in json.dumps(map._scale(cache, shown), default=lambda part: part.to_plotly_json())
+
+
+def test_a_link_says_which_of_its_sources_is_not_known(cache: QueryCache, view: View) -> None:
+    linked = dataclasses.replace(view, source="gtp_1", other="gpt_2", truth="nobody_42")
+    words = drawing._unknown_sources(cache, linked)
+    assert "'gtp_1', which is not known here and left out; near it: gpt_1" in words
+    assert "'nobody_42'" in words and "'gpt_2'" not in words
+    assert drawing._unknown_sources(cache, view) == "" and shell.told("") == []
 
 
 def test_a_map_says_how_much_of_the_nearest_ten_it_keeps(cache: QueryCache, view: View) -> None:
