@@ -570,11 +570,9 @@ def _own_columns(report: Report) -> list[str]:
     return [word for option, column, rest in given for word in (option, column, option, rest)]
 
 
-def steps_of(report: Report, needed: int | None = None) -> list[Step]:
-    """What to do next, with the report's own file in commands.
-
-    needed : so many prompts at least can support a claim in a comparison with a reference, where that is known.
-    """
+def steps_of(report: Report) -> list[Step]:
+    """What to do next, with the report's own file in commands."""
+    needed = (report.get("validation") or {}).get("prompts_needed")
     fewest = ", which says how many prompts SUPPORTS needs"
     if needed is not None:
         more = report["results"]["traces"] < needed

@@ -147,7 +147,7 @@ def matched_validation(
 
     Returns JSON: ``condition``, by the response tokens (n,); ``traces`` (the largest validated K up to ``traces``; None
     below all) and ``groups`` behind it; ``grouping``, a sentence, where it is known; the names of :data:`SUMMARY`;
-    ``rows``. Parts that were not measured in the condition are those of whole responses; the stop's are of whole
+    ``prompts_needed`` as in :func:`prompts_needed` for a comparison with a reference; ``rows``. Parts that were not measured in the condition are those of whole responses; the stop's are of whole
     sessions, whatever ``traces`` are. An error rate of the stop that no session could have shown is a row ``undecided``
     without a value.
     """
@@ -188,6 +188,7 @@ def matched_validation(
         "groups": None if at is None else at["n"],
         **({} if grouping is None else {"grouping": grouping}),
         **{name: summary[metric]["value"] for name, metric in SUMMARY.items() if metric in summary},
+        "prompts_needed": prompts_needed(enrolment, paired=True),
         "rows": rows,
     }
 

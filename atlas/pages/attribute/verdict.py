@@ -11,13 +11,12 @@ from urllib.parse import urlencode
 
 from dash import dcc, html
 from dash.development.base_component import Component
-from flask import has_request_context
 
 from atlas import shell
 from atlas.data import QueryCache
 from atlas.figures.evidence import number
 from atlas.figures.plots import count, rate_text
-from atlas.pages.attribute import sections, visitor
+from atlas.pages.attribute import sections
 from atlas.pages.attribute.sections import MODES, Report, number_cell
 from atlas.state import BUDGETS
 from backend.attribution.background import background_sentences
@@ -52,7 +51,6 @@ from backend.attribution.report_words import (
 )
 from backend.enrolment.catalogue import SAMPLES, title_of
 from backend.enrolment.validation_lookup import SCENARIOS, passing_of
-from backend.errors import AtlasError
 from backend.inference.verdict import CANNOT_TELL, COMPATIBLE, WEAK, odds
 
 IN_BRIEF = ("case", "budget", "confusion")
@@ -183,7 +181,7 @@ def verdict(report: Report, cache: QueryCache | None = None, *, titled: bool = F
     if not results["calibrated"]:
         flags.append(("Not calibrated. ", NOT_CALIBRATED))
     answer = html.Span(shell.unbroken(headline(report)), className="verdict-means", dir="auto")
-    steps = html.Ul([html.Li(_step(step)) for step in steps_of(report, _prompts_needed(report))])
+    steps = html.Ul([html.Li(_step(step)) for step in steps_of(report)])
     judged = sections.judged_by(cache, among, len(sources), SimpleNamespace(**method))
     judged += [] if titled else [f" {sentence}" for sentence in confusion_words(report)]
     about = count(results["traces"], "trace") if titled else report["question"]
@@ -218,16 +216,6 @@ def _step(step: Step) -> list[Component | str]:
     carry = "&carry=1" if mode == "reference" else ""
     link = dcc.Link(step.page, href=f"/attribute?mode={mode}{carry}", title=step.command)
     return [step.before, link, step.needs, step.after or "."]
-
-
-def _prompts_needed(report: Report) -> int | None:
-    """How many prompts can support a claim in a comparison by the report's ecosystem; None where that is gone."""
-    if not has_request_context():
-        return None
-    try:
-        return visitor.service().brings(report["reference"]["enrolment"]).prompts_needed
-    except AtlasError:
-        return None
 
 
 def not_stated(report: Report) -> str:
