@@ -77,7 +77,8 @@
     const near = [...document.querySelectorAll("#card .near-line .near-row")].map((row) => `${row.querySelector(".rank").textContent} ${row.querySelector(".name").title}`);
     const ranked = document.querySelector("#names .near") && near.length ? [`Nearest of ${shown("search")} in the original space: ${near.join(" · ")}`] : [];
     const filters = [["access", "Access"], ["size", "Size"]].filter(([id]) => on(id) !== "All").map(([id, word]) => `${word}: ${on(id)}`);
-    const coloured = shown("colour") && document.querySelector("#scale .scale-bar") ? [`Colour: ${shown("colour")}`] : [];
+    const [scale] = texts("#scale .scale-name");
+    const coloured = shown("colour") && document.querySelector("#scale .scale-bar") ? [`Colour: ${(scale || shown("colour")).replace(/:$/, "")}`] : [];
     return [...coloured, ...texts("#scale p"), ...texts("#undated p"), ...filters, ...ranked];
   }
 

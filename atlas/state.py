@@ -20,7 +20,7 @@ SIZES = {"all": "All", "small": "≤4B", "middle": "5–20B", "large": ">20B"}
 SPACES = {"one": "One", "raw": "Both", "centred": "Both, less means"}
 REGIONS = {"off": "Off", "families": "Families", "clusters": "Clusters"}
 COLOURS = {
-    "family": "Family", "access": "Access", "size": "Size", "date": "Date", "accuracy": "Accuracy, K = 20",
+    "family": "Family", "access": "Access", "size": "Size", "date": "Release date", "accuracy": "Accuracy, K = 20",
     "nearest": "Cosine to the nearest", "kin": "Same family among the 10 nearest", "axis": "Axis between two sources",
 }  # fmt: skip
 """What the points of the map can be coloured by."""

@@ -19,7 +19,7 @@ from atlas.figures import attribution as figures
 from atlas.figures import plots, tables
 from atlas.figures.plots import Line, figure_text, rate_text
 from atlas.pages import pieces
-from atlas.pages.compare.readers import measured, names_of, percent
+from atlas.pages.compare.readers import home, measured, names_of, percent
 from atlas.pages.compare.readouts import readouts
 from atlas.pages.map import symbol_and_name
 from atlas.pages.pieces import PageFigure
@@ -219,11 +219,16 @@ def _by_metric(cache: QueryCache, view: View, reader: str) -> str:
 
 def _other_readers_here(cache: QueryCache, view: View, reader: str) -> list[Component | str]:
     """The best reader that was measured here, and the live one, each a sentence with a link where it is another."""
-    frame = measured(cache, dataclasses.replace(view, condition="clean"))
+    frame = measured(cache, dataclasses.replace(view, condition="clean"), view.reduction)
     here = frame[frame["k"].eq(view.k) & frame["origin"].eq("measured")].set_index("reader")["value"]
     live = here[[cache.reader_row(str(one))["method"] == FUSED_LIVE for one in here.index]]
     paper = cache.reader_row(reader)["method"] == READER_PAPER
-    sentences: list[Component | str] = ["READER is the paper's method; others are stronger readouts."] if paper else []
+    own = home(cache, view)
+    sentences: list[Component | str] = []
+    if view.domain != own:
+        trained, tested = map(pieces.domain_words, (own, view.domain))
+        sentences.append(f"Trained on {trained}: nothing of {tested} was seen before. ")
+    sentences += ["READER is the paper's method; others are stronger readouts."] if paper else []
     kinds = [("Best measured here", here), ("Live, for traces of your own", live)]
     if len(live) and here.idxmax() == live.idxmax():
         kinds = [("Best measured here, and live for traces of your own", here)]

@@ -215,11 +215,11 @@ def row_names(frame: pd.DataFrame) -> dict[str, str]:
     return dict(tables.rows(frame.drop_duplicates("row"), "row", "name"))
 
 
-def measured(cache: QueryCache, view: View) -> pd.DataFrame:
+def measured(cache: QueryCache, view: View, reduction: str = "pooled") -> pd.DataFrame:
     """Accuracy of every reader in the roster and domain of the view, one row a reader and budget."""
     frame = cache.ask(queries.summaries, everyone(cache), view.roster)
     here = (frame["benchmark"] == view.domain) & (frame["condition"] == grouped_condition(cache, view))
-    return frame[here & (frame["metric"] == "accuracy") & (frame["reduction"] == "pooled")]
+    return frame[here & (frame["metric"] == "accuracy") & (frame["reduction"] == reduction)]
 
 
 def home(cache: QueryCache, view: View) -> str:

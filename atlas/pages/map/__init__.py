@@ -627,10 +627,9 @@ def _scale(cache: QueryCache, view: View) -> list[Component]:
     of = f"all {len(front)}" if len(front) == len(found.tints) else f"the {len(front)} {which}"
     faint = f"Faint: not known, {missing} of {of}." if missing and not told else ""
     notes = [pieces.words(text) for text in (_ends(cache, view), faint) if text]
-    # The folded panel has no list of colours, and the ends of an axis are its name.
+    # The folded panel has no list of colours, the open one cuts long names, and the ends of an axis are its name.
     name = {"size": "Size, log scale:", "axis": ""}.get(view.colour, f"{COLOURS[view.colour]}:")
-    twice = "scale-name told" if view.colour == "size" else "scale-name"  # the first note says so too
-    return [html.Span(name, className=twice), bar, html.Div(ends, className="scale-ends"), *notes]
+    return [html.Span(name, className="scale-name"), bar, html.Div(ends, className="scale-ends"), *notes]
 
 
 def _ticks(cache: QueryCache, view: View) -> list[Component]:
@@ -642,9 +641,9 @@ def _ticks(cache: QueryCache, view: View) -> list[Component]:
 
 
 def _ends(cache: QueryCache, view: View) -> str:
-    """The two sources at 0 and 1 of an axis, and what sizes are of; nothing for other colours."""
+    """The two sources at 0 and 1 of an axis; nothing for other colours."""
     if view.colour != "axis":
-        return "Parameters, log scale." if view.colour == "size" else ""
+        return ""
     names = cache.ask(queries.sources, view.roster).set_index("source")["name"]
     return f"0 is {names[view.source]}, 1 is {names[view.other]}."
 

@@ -60,15 +60,17 @@ def card(cache: QueryCache, view: View) -> list[Component]:
         "Take out of the selection" if taken else "Add to the selection",
         id={"type": "choose", "source": view.source}, className="quiet",
     )  # fmt: skip
+    # Two sources are compared first: their answer would stand below all that is known of one.
     parts: list[Component] = [
         *_both(cache, view, sees, profile.name),
+        *(_pair(cache, view) if view.roster in profile.rosters else []),
         html.H2(shell.source_link(view, view.source, profile.name), className="card-name"),
         html.P(facts, className="card-facts"),
         add,
     ]
     if view.roster not in profile.rosters:
         return [*parts, pieces.words(f"Not in {view.roster}; it is in {', '.join(profile.rosters)}.", caution=True)]
-    more = [_nearest(cache, view, sees), _accuracy(profile), _other_domain(cache, view, sees), _pair(cache, view)]
+    more = [_nearest(cache, view, sees), _accuracy(profile), _other_domain(cache, view, sees)]
     return [*parts, *(part for some in more for part in some)]
 
 
