@@ -55,7 +55,7 @@ def write_comparison(test: Mapping[str, Any]) -> str:
     )
     environment.filters["date"] = date_words
     reference = "rivals" in test
-    half = not reference and drift_report.headline(test) != ""
+    half = not reference and drift_report.cause_open(test) != ""
     labels = ("Traces", "Reference") if reference else ("First window", "Second window")
     return environment.get_template("comparison.html").render(
         test={"rivals": [], **test},

@@ -48,6 +48,7 @@ MEASURE_MEANINGS = {
 }
 """What each of :data:`MEASURES` is."""
 SAME_RESPONSES = "Both files hold the same responses. They will be found alike, whatever model wrote them."
+OTHER_WINDOW = "Choose the file of the other window: these two hold the same responses."
 """What is said before equal files are compared."""
 
 
@@ -226,11 +227,12 @@ def drift_answer(
     prompts = [before.prompts[i] for i in first], [after.prompts[i] for i in second]
     test = asdict(compare(before.fingerprints[first], after.fingerprints[second], prompts, enrolment))
     worth = worth_of(test, enrolment, before)
+    hashes = [[trace["sha256"] for trace in window.traces] for window in read]
     body = {
         "format": FORMAT,
         "verdict": drift.verdict(test),
         "sentence": drift.sentence(test | worth),
-        "next_step": _next_step(test | worth),
+        "next_step": OTHER_WINDOW if _are_same(hashes) else _next_step(test | worth),
         "expected": drift.expected(worth["power"], test["paired"]),
         "notes": [
             *([f"This was stopped when {so_far((before.read, after.read))}."] if stopped else []),
@@ -305,18 +307,31 @@ def _rounded(distance: float) -> str:
     return f"{round(distance, 9) + 0.0:.3g}"
 
 
-def headline(test: Mapping[str, Any]) -> str:
-    """What a difference of two windows leaves open, in a line to show; '' where nothing."""
+def cause_open(test: Mapping[str, Any]) -> str:
+    """Why a difference of two windows may be one of questions; '' where it is not, or none was seen."""
     both, smaller = test.get("prompts_in_both"), min(test["before"], test["after"])
     if test["verdict"] != drift.DIFFERENT or test["paired"] or both is None or both >= smaller:
         return ""
-    same = "not every prompt is once in both windows" if both else "no prompt is the same"
-    return f"But {same}: the model or the questions changed, this cannot say which"
+    return "not every prompt is once in both windows" if both else "no prompt is the same"
+
+
+def headline(test: Mapping[str, Any]) -> str:
+    """What two windows leave open, or that both are the same, in a line to show; '' of neither."""
+    if why := cause_open(test):
+        return f"But {why}: the model or the questions changed, this cannot say which"
+    hashes = [[trace["sha256"] for trace in window["traces"]] for window in test["windows"][:2]]
+    copies = "Both files hold the same responses: they are alike, whatever model wrote them"
+    return copies if test["verdict"] != drift.DIFFERENT and _are_same(hashes) else ""
+
+
+def _are_same(hashes: Sequence[Sequence[str]]) -> bool:
+    """Whether two windows hold the same traces, in any order."""
+    return len(hashes) == 2 and len(hashes[0]) > 0 and sorted(hashes[0]) == sorted(hashes[1])
 
 
 def verdict_words(test: Mapping[str, Any]) -> str:
     """The verdict of a comparison to show, with what a difference of other prompts leaves open."""
-    return f"{test['verdict']}{', CAUSE OPEN' * ('rivals' not in test and headline(test) != '')}"
+    return f"{test['verdict']}{', CAUSE OPEN' * ('rivals' not in test and cause_open(test) != '')}"
 
 
 def columns_words(test: Mapping[str, Any]) -> str:

@@ -147,9 +147,9 @@ def matched_validation(
 
     Returns JSON: ``condition``, by the response tokens (n,); ``traces`` (the largest validated K up to ``traces``; None
     below all) and ``groups`` behind it; ``grouping``, a sentence, where it is known; the names of :data:`SUMMARY`;
-    ``prompts_needed`` as in :func:`prompts_needed` for a comparison with a reference; ``rows``. Parts that were not measured in the condition are those of whole responses; the stop's are of whole
-    sessions, whatever ``traces`` are. An error rate of the stop that no session could have shown is a row ``undecided``
-    without a value.
+    ``prompts_needed`` as in :func:`prompts_needed` for a comparison with a reference; ``rows``. Parts that were not
+    measured in the condition are those of whole responses; the stop's are of whole sessions, whatever ``traces`` are.
+    An error rate of the stop that no session could have shown is a row ``undecided`` without a value.
     """
     columns = _columns(enrolment)
     if not len(columns["part"]):

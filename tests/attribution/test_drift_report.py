@@ -22,11 +22,14 @@ import backend.attribution.scoring
 from atlas.pages.attribute import comparison_answers
 from backend.attribution.comparison_page import HASHED, NOT_WHAT, NOT_WHOSE, RULES, power_chart, write_comparison
 from backend.attribution.drift_report import (
+    OTHER_WINDOW,
     Window,
+    cause_open,
     columns_words,
     compare_measures,
     drift_answer,
     expected_words,
+    headline,
     measures_of,
     p_scale,
     size_words,
@@ -187,6 +190,13 @@ def test_a_difference_of_other_prompts_leaves_its_cause_open() -> None:
     assert verdict_words(told) == "DIFFERENT, CAUSE OPEN"
     assert verdict_words(told | {"paired": True}) == "DIFFERENT"
     assert verdict_words(told | {"verdict": "NO DIFFERENCE SEEN"}) == "NO DIFFERENCE SEEN"
+
+
+def test_equal_windows_are_said_to_be_equal(folder: Path) -> None:
+    (folder / "again.jsonl").write_bytes((folder / "before.jsonl").read_bytes())
+    test = by_verb(folder, folder / "before.jsonl", folder / "again.jsonl")
+    assert test["verdict"] == verdict_words(test) == "NO DIFFERENCE SEEN" and test["next_step"] == OTHER_WINDOW
+    assert headline(test).startswith("Both files hold the same responses") and cause_open(test) == ""
 
 
 def test_the_page_says_what_the_answer_says(folder: Path) -> None:

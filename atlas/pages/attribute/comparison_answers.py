@@ -36,6 +36,7 @@ from backend.attribution.comparison_page import (
 from backend.attribution.drift_report import (
     MEASURE_MEANINGS,
     MOST,
+    cause_open,
     columns_words,
     compare_measures,
     expected_words,
@@ -124,7 +125,7 @@ def power(cache: QueryCache, reader: str, roster: str, own: Sequence[Mapping[str
 
 def tone_of(test: Mapping[str, Any]) -> tuple[str, str]:
     """Colour and sign of a comparison's answer."""
-    if windows_headline(test):  # the questions may have changed alone
+    if cause_open(test):  # the questions may have changed alone
         return "open verdict-half", "≠"
     signs = {DIFFERENT: ("AGAINST", "≠"), "AGAINST": ("AGAINST", "≠"), "SUPPORTS": ("SUPPORTS", "=")}
     return signs.get(test["verdict"], ("INCONCLUSIVE", "?" if "rivals" in test else "="))
