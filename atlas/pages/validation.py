@@ -79,12 +79,18 @@ def _pools_result(frame: pd.DataFrame) -> str:
 
 
 def _references_result(frame: pd.DataFrame) -> str:
-    row = next(tables.rows(_at_k(frame)))
+    at_k = _at_k(frame)
+    row = next(tables.rows(at_k))
     false = f", and raises {_percent(row.same)} false alarms" if pd.notna(row.same) else ""
+    rest = at_k[at_k["roster"].eq(row.roster) & at_k["asked_twice"].ne(row.asked_twice)]
+    others = [
+        f" Of answers {other.asked_twice}: {_percent(other.sibling)} and {_percent(other.family)}."
+        for other in tables.rows(rest)
+    ]
     return (
         f"With {row.k} prompts, the test on fingerprints of {row.reader} tells {_percent(row.sibling)} of siblings and "
         f"{_percent(row.family)} of other families from the genuine model{false} (answers: {row.asked_twice}; "
-        f"n = {row.n:,} pairs of each kind)."
+        f"n = {row.n:,} pairs of each kind).{''.join(others)}"
     )
 
 

@@ -482,4 +482,4 @@ def _record(number: int, value: Any) -> Record | Problem:
 
 
 def _why(error: BaseException) -> str:
-    return error.msg if isinstance(error, json.JSONDecodeError) else short(str(error), 80)
+    return error.msg.removesuffix(" at") if isinstance(error, json.JSONDecodeError) else short(str(error), 80)

@@ -167,7 +167,7 @@ def page(part: Part) -> Component:
         for kind, words in part.files.items()
     ]
     files = [html.P(part.lead, className="sentence"), html.Div(drops, className="drops windows")]
-    files.append(sections.hint(intake.STAYS))
+    files += [sections.notice(f"{prefix}-problem"), sections.hint(intake.STAYS)]
     if part is not WINDOWS:
         carry = html.Button(id=f"{prefix}-carry", className="button", hidden=True)
         files.insert(1, html.Div(carry, className="row"))
@@ -202,7 +202,7 @@ def page(part: Part) -> Component:
     words = "Change files or settings" if part.compares else "Check another report"
     children = [
         html.Div(html.Button(words, id=f"{prefix}-back", className="quiet"), className="again"),
-        sections.step(1, part.steps[0], prefix, *files, sections.notice(f"{prefix}-problem")),
+        sections.step(1, part.steps[0], prefix, *files),
         sections.step(2, part.steps[1], prefix, run, *judge, progress),
         sections.notice(f"{prefix}-result", "polite"),
         *_stores(part),
@@ -484,6 +484,8 @@ def _run(app: Dash, part: Part) -> None:
     def lacking(given: Sequence[Stored]) -> Text:
         titles = [words[0].partition(":")[0] for words in part.files.values()]
         for title, file, number in zip(titles, given, range(len(titles)), strict=True):
+            if file == REFUSED:
+                return f"{title}: this file was not taken. Drop another one."
             if file and file["unread"]:
                 return f"{title}: choose its columns above, or drop another file."
             if not file and number < part.needed:
