@@ -104,6 +104,7 @@ READING = (
     "minute, once; longer while other work runs here."
 )
 OTHER = "Answers to prompts of another kind are not counted: other prompts alone make answers look different."
+READING_ON = "The second look is being read: now another model answers in the claimed one's place."
 AT_ONCE = "The sample's two looks follow each other at once. A watch of your own looks as often as you tell it."
 OWN_ALARM = "An alarm of your own watch stands until somebody accepts it, and can be sent to an address of yours."
 SHOW, CLOSE = "See a sample watch", "Close the sample"
@@ -455,7 +456,8 @@ def _sampled(theme: Theme, *, begin: bool) -> tuple[Component, bool]:
         return shell.empty(error.problem, error.remedy), True
     if state is not None:
         ended = state.alarm is not None
-        return _section(state, theme, stories("watch")[0]), ended
+        watched = _section(state, theme, stories("watch")[0])
+        return (watched if ended else html.Div([html.P(READING_ON, role="status"), watched])), ended
     ready = service.state()
     if ready.status == "failed" and ready.problem:
         return shell.empty(ready.problem, ready.remedy or ""), True
