@@ -145,10 +145,13 @@ def readers_words(
     mode: str = "one",
     figures: Sequence[str] | None = None,
     compared: str = "curves",
+    *,
+    alone: bool = False,
 ) -> list[Component | str]:
     """Whose numbers a page shows, and who would judge traces: the header's reader, or another one by its name.
 
-    On the pages Attribute and Watch an ecosystem brings its reader, so that the header does not offer one there.
+    On the pages Attribute and Watch an ecosystem brings its reader, so that the header does not offer one there; nor
+    a roster on Attribute where one ecosystem is ``alone``.
     """
     here = {"/": cache.map_reader, "/neighbourhoods": cache.map_reader}.get(path, cache.attribution_reader)(view)
     names, judge = {}, ""
@@ -172,8 +175,11 @@ def readers_words(
             return [COMPARED[mode]]
         if ecosystem is None:
             return []
-        many = f"Compared with the {len(ecosystem.sources):,} sources of "
-        return [html.Span([many, html.Strong(ecosystem.title)])]
+        many = f"compared with the {len(ecosystem.sources):,} sources of "
+        other = ecosystem.roster not in ("", view.roster) and not ecosystem.sample
+        lacks = f"No ecosystem of {view.roster} is enrolled here: your traces are " * other
+        lead = f"{lacks}{many}" if lacks else many.capitalize()
+        return [html.Span([lead, html.Strong(ecosystem.title)], className="alone" if alone else "")]
     if path == "/watch":
         return ["A watch reads with the reader that enrolled the claimed model."]
     if path == "/compare":
@@ -273,8 +279,9 @@ def register(app: Dash, pages: Sequence[Page]) -> None:
         known = visitor.ecosystems()
         usual = default([one for one in known if not one.sample], None, view.reader, view.roster)
         ecosystem = next((one for one in known if one.name == chosen), usual)
+        alone = sum(not one.sample for one in known) < 2
         return readers_words(
-            questions(), view, path, ecosystem, relates or "", mode or "one", figures, compared or "curves"
+            questions(), view, path, ecosystem, relates or "", mode or "one", figures, compared or "curves", alone=alone
         )
 
     # The browser knows which tables are open, so that it calls the server for none where none is.

@@ -40,6 +40,10 @@ LOOKS = {"same": "#55606C", "sibling": "#0F7EA3", "family": "#8F5F00"}
 LINE = 14  # height of a line of a chart's text
 COUNTED = "Of the "  # begins a note that says how many traces were compared
 NOT_WHOSE = "Such a test sees whether answers differ, and not whose they are."
+NOT_ALL_SIBLINGS = (
+    "Siblings that write more alike than those tested are told apart less often: small models of ours, asked twice, "
+    "were (rates on the page Methods)."
+)
 NOT_WHAT = "Nor does it see what changed: the model, its settings, a system prompt or a filter."
 CHANGED = "Has the endpoint changed between the two windows?"
 
@@ -132,7 +136,7 @@ def limits_of(test: Mapping[str, Any]) -> list[str]:
     """What a comparison cannot say; how many traces of each file were compared, and why, in one of these."""
     counted = [note.rstrip(".").partition(": ") for note in test["notes"] if note.startswith(COUNTED)]
     others = [note for note in test["notes"] if not note.startswith(COUNTED)]
-    always = [NOT_WHOSE, *([] if "rivals" in test else [NOT_WHAT])]
+    always = [NOT_WHOSE, *([] if "rivals" in test else [NOT_WHAT]), *([NOT_ALL_SIBLINGS] if test["power"] else [])]
     if len({why for _, _, why in counted}) != 1:
         return [*always, *test["notes"]]
     why = counted[0][2]

@@ -23,7 +23,7 @@ import numpy as np
 import numpy.typing as npt
 
 from backend.attribution.decision import FLAGS, Findings, among
-from backend.attribution.report_words import supports_family
+from backend.attribution.report_words import supports_family, verdict_words
 from backend.attribution.scoring import BATCHES, Scored, Selection
 from backend.attribution.settings import Report, Settings
 from backend.enrolment.enrolment import Enrolment
@@ -308,6 +308,7 @@ def build_report(
             "rule": RULE,
         },
         **({} if background is None else {"background": dict(background)}),
+        "answer": verdict_words(results),
         "results": results,
         "validation": findings.validation
         if findings.validation is None or findings.among is None

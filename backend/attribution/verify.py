@@ -623,9 +623,11 @@ def _body(one: Report, report: Report, again: Report) -> dict[str, Any]:
         results |= {"complete": False, "next_steps": [REST, *results["next_steps"]]}
     if one["results"].get("lands") and not same_engine(report, again):
         results["lands"] = _without(one["results"]["lands"], ("rows",))
+    held, validation = report.get("validation"), one.get("validation")
     return {
         "results": results,
-        **_without(one, APART | {"results"}),
+        **_without(one, APART | {"results", "validation"} | ({"answer"} - report.keys())),
+        "validation": _as_written(validation, held, "prompts_needed") if held and validation else validation,
         "method": _without(one["method"], ("engine", "code_version")),
         "traces": [_without(trace, of_file) for trace in one["traces"]],
     }
@@ -657,7 +659,12 @@ def _readers(report: Report, again: Report) -> Iterator[str]:
 
 def _as_stored(row: Mapping[str, Any], stored: Mapping[str, Any]) -> dict[str, Any]:
     """A reader's row in the fields of a stored one: earlier reports do not say what its answer is about."""
-    return _without(row, () if "level" in stored else ("level",))
+    return _as_written(row, stored, "level")
+
+
+def _as_written(now: Mapping[str, Any], stored: Mapping[str, Any], key: str) -> dict[str, Any]:
+    """A part of a report without a key that its stored one, of an earlier report, does not have."""
+    return _without(now, () if key in stored else (key,))
 
 
 def _landing(report: Report, now: Report) -> Iterator[str]:

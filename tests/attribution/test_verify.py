@@ -427,10 +427,14 @@ def test_ratios_of_a_further_reader_by_another_engine(report: Report) -> None:
 
 def test_a_report_of_before_readers_said_what_their_answer_is_about(report: Report) -> None:
     def forget(older: Report) -> None:
+        del older["answer"]
+        older["validation"].pop("prompts_needed")
         for row in older["results"]["readers"]:
             del row["level"]
 
+    assert report["answer"] == verdict_words(report["results"])
     assert verified(changed(report, forget)).found == ()
+    assert_found(changed(report, at("answer", "certain")))
     assert_found(changed(report, at("results.readers.1.level", "candidates")))
 
 

@@ -288,11 +288,22 @@ def judged_by(reader: str, proxy: str, paired: bool | None, rates: str) -> list[
     """Who compares, and with which error rates; ``paired`` is None while the prompts are not known."""
     name = sections.proxy_name(questions(), SimpleNamespace(reader=reader, proxy=proxy))
     exact = EXACT if paired else ""
-    return [
-        "Judged by the fingerprints of ",
-        html.Strong(name),
-        {True: " on the same prompts. ", False: " on different prompts. ", None: ". "}[paired] + exact + rates,
-    ]
+    where = {True: " on the same prompts. ", False: " on different prompts. ", None: ". "}[paired]
+    twice = "" if paired is False or not rates else _asked_twice(questions(), name)
+    return ["Judged by the fingerprints of ", html.Strong(name), f"{where}{exact}{rates}{twice}"]
+
+
+def _asked_twice(cache: QueryCache, proxy: str, k: int = 20) -> str:
+    """Rates of small models that answered the same prompts twice; '' where that was not measured."""
+    if cache.problem() is not None:
+        return ""
+    rows = cache.ask(page_queries.references)
+    rows = rows[rows["asked_twice"].astype(bool) & rows["reader"].eq(proxy) & rows["k"].eq(k)]
+    return "".join(
+        f" Of small models of ours, asked {k} prompts twice: a sibling {100 * row.sibling:.0f} %, another family "
+        f"{100 * row.family:.0f} %, the same model {100 * row.same:.0f} %."
+        for row in tables.rows(rows.head(1))
+    )
 
 
 def _judge_of(test: Mapping[str, Any], rates: str) -> Component:
