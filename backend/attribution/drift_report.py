@@ -500,8 +500,14 @@ def _window(window: Window, rows: Sequence[int]) -> dict[str, Any]:
     }
 
 
+def file_word(window: Window) -> str:
+    """A window's file in a command; of one name with another one, in a folder that is called after its role."""
+    folder = f"{window.role.removeprefix('the ').replace(' ', '-')}/" if window.role else ""
+    return f"{folder}{window.report['input']['name']}"
+
+
 def _command(read: Sequence[Window], enrolment: Enrolment, settings: Settings) -> str:
     """The command line that gives the same answer on a machine with the same enrolment."""
-    words = ["python", "-m", "jobs", "drift", *(window.report["input"]["name"] for window in read)]
+    words = ["python", "-m", "jobs", "drift", *map(file_word, read)]
     words += ["--enrolment", enrolment.name, *words_of_files([window.settings or settings for window in read])]
     return shlex.join(words)

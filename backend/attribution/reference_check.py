@@ -22,6 +22,7 @@ from backend.attribution.drift_report import (
     Window,
     advised_words,
     facts_of,
+    file_word,
     is_copied,
     share_fingerprints,
     signed,
@@ -294,7 +295,7 @@ def _unused(windows: Sequence[Window], pairs: int) -> list[str]:
 
 
 def _command(windows: Sequence[Window], enrolment: Enrolment, settings: Settings) -> str:
-    traces, reference, *rivals = (window.report["input"]["name"] for window in windows)
+    traces, reference, *rivals = map(file_word, windows)
     words = ["python", "-m", "jobs", "reference-check", traces, "--reference", reference]
     words += [word for rival in rivals for word in ("--rival", rival)]
     words += ["--claim", settings.question] if settings.question else []

@@ -257,6 +257,14 @@ def test_a_difference_is_ranked_among_those_of_chance() -> None:
     assert size_words(test | {"statistic": 0.0}) == "no difference at all"
 
 
+def test_files_of_one_name_have_folders_in_the_command(service: Service, folder: Path) -> None:
+    for place, style in (("one", "plain"), ("two", "shout")):
+        (folder / place).mkdir()
+        (folder / place / "week.jsonl").write_bytes(lines_of(style))
+    told = served(service, folder / "one" / "week.jsonl", folder / "two" / "week.jsonl")
+    assert " drift first-window/week.jsonl second-window/week.jsonl --enrolment" in told["command"]
+
+
 def test_every_window_may_have_columns_of_its_own(service: Service, folder: Path) -> None:
     rows = [json.loads(line) for line in (folder / "after.jsonl").read_text("utf-8").splitlines()]
     odd = "".join(json.dumps({"frage": row["prompt"], "antwort_text": row["response"]}) + "\n" for row in rows)
@@ -522,4 +530,4 @@ def test_long_windows_say_how_many_were_compared(enrolment: Enrolment) -> None:
     found = drift_answer(windows, enrolment)
     assert (found["before"], found["after"], len(found["windows"][0]["traces"])) == (1_000, 6, many)
     assert found["notes"][1:] == ["Of the 1,100 traces of the first window 1,000 in even steps were compared."]
-    assert found["command"] == "python -m jobs drift t.jsonl t.jsonl --enrolment tiny"
+    assert found["command"] == "python -m jobs drift first-window/t.jsonl second-window/t.jsonl --enrolment tiny"
