@@ -197,7 +197,7 @@ def empty(problem: str, remedy: str, ways: Sequence[tuple[str, str]] = ()) -> Co
     before = before.strip()
     children.append(html.P(before if start or before.endswith((".", "?", ":")) else f"{before}."))
     if start:
-        children.append(html.Code(unbroken(start + command), className="command"))
+        children.append(html.Code(start + command, className="command"))
     if after:
         children.append(html.P(f"{after[0].upper()}{after[1:].rstrip('.')}."))
     links: list[Component | str] = [dcc.Link(words, href=link, className="forward way") for words, link in ways]

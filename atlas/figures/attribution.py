@@ -21,6 +21,7 @@ TURNED_WIDTH = 24  # pixels from one family's name above its columns to the next
 HEAD_PIXELS = 72  # of the names above the columns, turned
 MATRIX_PIXELS = MATRIX_HEIGHT - HEAD_PIXELS - 76  # without its margins, which the names next to it need to know
 TOGETHER = 0.02  # of the axis: lines that end no further apart look like one
+CROWD = 12  # lines without a name from which on they are drawn faint
 LEADER = 22  # pixels from the ends of lines to their labels
 CATEGORY_AXIS = plots.titled("Traces a group (K)", type="category", showgrid=False)
 
@@ -45,6 +46,7 @@ def budget_curves(
     data: list[Plot] = []
     ends: list[End] = []
     printed: list[float] = []
+    crowd = sum(not line.named for line in lines) > CROWD
     for _, line, rows, published in plots.by_line(frame, lines, "line"):
         name = plain(line.label)
         banded = rows.dropna(subset=["low", "high"]) if line.front else rows[:0]
@@ -57,10 +59,11 @@ def budget_curves(
             for row in tables.rows(rows, "k", "value", "band", "low", "high", "n")
         ]
         fill, size = token["panel"] if published else line.colour, 8 if line.front else 6
-        width = 2.5 if line.front else 1.25
+        width, faint = 2.5 if line.front else 1.25, translucent(line.colour, 0.4)
+        dash = "dash" if published else line.dash
         look: Plot = {
             "mode": "lines+markers" if line.named else "lines",
-            "line": plots.pen(line.colour, width, "dash" if published else line.dash),
+            "line": plots.pen(faint if crowd and not line.named else line.colour, width, dash),
             "marker": plots.outlined(size, fill, line.colour, 2 if line.front else 1.25),
         }
         if 0 < len(banded) < len(rows):  # a band would run straight past the values between

@@ -496,14 +496,21 @@ def findings(cache: QueryCache, view: View, judge: View, beside: Sequence[str] =
         ends = f"{100 * row['low']:.1f} to {100 * row['high']:.1f}" if pd.notna(row["low"]) else ""
         sure = f" (95 % interval {ends})" if ends else ""
         among = int((table["metric"].eq(view.measure) & table["origin"].eq(row["origin"])).sum())
-        best = f"It is the best of {among} readouts, picked on these pairs: optimistic. "
-        add(
-            f"Of two models of families that it has never seen, {relationships.called(row, names)} tells in ",
-            f"{100 * row['value']:.1f}",
-            f"{sure} of the pairs whether one is derived from the other; a coin is right in 50 %. "
-            f"{best if row is not own and among > 1 else ''}",
-            row["origin"],
-        )
+        if row is own:
+            add(
+                f"Whether one of two models is derived from the other, {relationships.called(row, names)} tells in ",
+                f"{100 * row['value']:.1f}",
+                f"{sure} of the pairs of families that it has never seen; a coin is right in 50 %. ",
+                row["origin"],
+            )
+        else:
+            rank = f"The best of {among} readouts" if among > 1 else "The only readout"
+            add(
+                f"{rank} of such pairs, {relationships.called(row, names)}: ",
+                f"{100 * row['value']:.1f}",
+                f"{sure}{'; picked on these pairs: optimistic' * (among > 1)}. ",
+                row["origin"],
+            )
     return found or [["Nothing has been measured for this choice of reader, roster and domain."]]
 
 

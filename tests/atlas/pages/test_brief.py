@@ -550,4 +550,5 @@ def test_findings_carry_their_origin(asked: QueryCache) -> None:
     other = dataclasses.replace(view, relates="mpt")
     own, best = [told(finding) for finding in brief.findings(asked, other, other)][2:4]
     assert "60.0" in own and "optimistic" not in own
-    assert "76.0" in best and "It is the best of 4 readouts, picked on these pairs: optimistic." in best
+    assert "76.0" in best and "The best of 4 readouts of such pairs" in best
+    assert "; picked on these pairs: optimistic." in best
