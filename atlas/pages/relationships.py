@@ -871,7 +871,7 @@ def _lines(cache: QueryCache, frame: pd.DataFrame) -> dict[str, str]:
     return dict(zip(ordered["row"], own.mask(twice, own + " · published"), strict=True))
 
 
-@pieces.needs(summaries, lambda _, view: unmeasured(view, f"{MEASURES[view.measure].lower()} of relationships"))
+@pieces.needs(summaries, lambda _, view: unmeasured(view, f"{_in_words(view.measure)} of relationships"))
 def readouts(cache: QueryCache, view: View, frame: pd.DataFrame) -> FigureView:
     """Readers and their readouts under the chosen protocol and metric."""
     names = _lines(cache, frame)
@@ -925,6 +925,12 @@ def _contrast_rows(cache: QueryCache, view: View) -> pd.DataFrame:
     frame = _tests(cache, view)
     own = frame[(frame["subject"] == frame["reference"]) & (frame["subject_readout"] == "dc-ac")]
     own = own[own["hypotheses"].str.contains("/components/") & own["reference_readout"].isin(["dc", "ac"])]
+def _in_words(measure: str) -> str:
+    """A metric inside a sentence: 'accuracy', 'F1', 'AUC'."""
+    words = MEASURES[measure]
+    return words if words.isupper() else words.lower()
+
+
     return own.assign(row=own["subject"]).reset_index(drop=True)
 
 
@@ -932,7 +938,7 @@ def _contrast_rows(cache: QueryCache, view: View) -> pd.DataFrame:
 def _contrasts(cache: QueryCache, view: View, frame: pd.DataFrame) -> FigureView:
     names = reader_names(cache)
     lines = {row: names[row] for row in dict.fromkeys(frame.sort_values("difference", ascending=False)["row"])}
-    measure = MEASURES[_compared(view)].lower()
+    measure = _in_words(_compared(view))
     figure = figures.contrast_dots(frame, lines, theme=view.theme, measure=measure)
     sentence: shell.Children = [
         f"{_halves_words(frame)}{_tested_words(view)}What the readout of ",
@@ -990,22 +996,22 @@ def _tested(cache: QueryCache, view: View, frame: pd.DataFrame) -> pieces.GridVi
         p_words=[corrected_words(*p).lstrip("p= ") for p in tables.rows(frame, "p_value", "p_holm")],
     )
     columns = [
-        tables.wrapped("subject", "Reader", 150, 1),
-        tables.words("subject_words", "Readout", 104),
-        tables.wrapped("reference", "Less reader", 150, 1),
-        tables.words("reference_words", "Readout", 104),
+        tables.wrapped("subject", "Reader", 130, 1),
+        tables.wrapped("subject_words", "Readout", 100),
+        tables.wrapped("reference", "Less reader", 130, 1),
+        tables.wrapped("reference_words", "Readout", 100),
         tables.number("difference", "Difference", "signed", 84),
         tables.words("interval", "95 % interval", 118, floatingFilter=False),
         tables.number("p_holm", "Holm p", "p", 78, valueFormatter={"function": "params.data.p_words"}),
         tables.words("corrected_with", "Corrected with", 106),
-        tables.words("origin", "Origin", 84),
+        tables.words("origin", "Origin", 100),  # its last 16 pixels lie under the scrollbar
     ]
     real = int((frame["p_holm"] < 0.05).sum())
     measure = MEASURES[_compared(view)].lower()
     sentence = (
         f"{real} of {len(frame)} differences are more than luck (Holm p < .05). {_tested_words(view)}Differences in "
-        f"{measure}, paired by split, the least p first; p by sign flips, Holm-corrected for the set of "
-        "tests that Corrected with names, in both strict protocols and three metrics. "
+        f"{_in_words(_compared(view))}, paired by split, the least p first; p by sign flips, Holm-corrected within the "
+        'set of tests in column "Corrected with", over both strict protocols and three metrics. '
         f"n = {int(frame['splits'].max())} splits."
     )
     return tables.grid("tested-grid", rows, columns), sentence

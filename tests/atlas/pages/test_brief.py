@@ -304,6 +304,8 @@ def test_the_pair_split_shows_the_tests_of_families(asked: QueryCache) -> None:
 
 def test_every_figure_has_rows_and_builds(asked: QueryCache) -> None:
     view = asked.resolve_view(View(protocol="family", left=PARENT, right=CHILD, roster="12-way"))
+    ranked = told(relationships.layout(protocol="family", measure="auc"))
+    assert "Differences in AUC, paired" in ranked and "Difference in AUC" in ranked
     for page in (relationships.PAGE, brief.PAGE):
         for name, figure in page.figures.items():
             rows = figure.table(asked, view)
