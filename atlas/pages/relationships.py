@@ -793,31 +793,35 @@ def _answer(cache: QueryCache, view: View) -> list[Component | str]:
     verb = " of pairs of models are rightly read as related or not" if view.measure == "accuracy" else ""
     published = " (published)" if own["origin"] == "published" else ""
     coin = f"; a coin {_rate_text(view, COINS[view.measure])}" if view.measure in COINS else ""
-    who: list[Component | str] = [f"{names[own['reader']]}{published} by {figures.readout_words(own['readout'])}"]
-    if own["readout"] == "dc-ac":
-        who = [f"{names[own['reader']]}{published}, by ", shell.term("mean and drift together", PARTS)]
-    rest = "" if better or top is None else ". No reader measured here does better"
     first: list[Component | str] = [
         html.Strong(value), html.Span(interval, className="spread"),
-        f"{verb} {NEW[view.protocol]} by ", *who, f"{rest}{coin}.",
+        f"{verb} {NEW[view.protocol]} by {names[own['reader']]}{published}{coin}.",
     ]  # fmt: skip
-    if not better or top is None:
-        return first
-    # The first is what the shown reader reaches; the second was picked among many, and is no promise.
-    best_value, best_interval = _rate(view, top)
+    readout: Component | str = figures.readout_words(own["readout"])
+    if own["readout"] == "dc-ac":
+        readout = shell.term("mean and drift together", PARTS)
+    return [*first, html.Span(["By ", readout, *_best_words(view, own, names, top, better)], className="answer-more")]
+
+
+def _best_words(
+    view: View, own: pd.Series, names: Mapping[str, str], top: pd.Series | None, better: bool
+) -> list[Component | str]:
+    """The end of a sentence on the shown readout, and a sentence on the best one measured here."""
+    if top is None:
+        return ["."]
+    if not better:
+        return [". No reader measured here does better."]
+    # The first is what the shown reader reaches; the best was picked among many, and is no promise.
+    value, interval = _rate(view, top)
     same = top["reader"] == own["reader"]
-    best_name = called(top, {**names, own["reader"]: "the same reader"})
-    alone = (
-        f"Its {figures.readout_words(top['readout']).partition(' (')[0]} alone"
-        if same and top["readout"] in figures.BLOCKS
-        else ""
-    )
-    fixed = "; shown is the usual readout, fixed in advance" if same else ""
-    unsure = ", or no better (the intervals overlap)," if top["low"] <= own["high"] else ""
+    name = called(top, {**names, own["reader"]: "the same reader"})
+    if same and top["readout"] in figures.BLOCKS:
+        name = f"its {figures.readout_words(top['readout']).partition(' (')[0]} alone"
+    fixed = ", the usual readout, fixed in advance" if same else ""
+    unsure = ", not clearly better than this one (the intervals overlap)," if top["low"] <= own["high"] else ""
     return [
-        *first,
-        f" {alone or best_name[:1].upper() + best_name[1:]} reaches {best_value}{best_interval}: the best measured "
-        f"here{unsure} and optimistic, as it was picked on these splits{fixed}.",
+        f"{fixed}. {name[:1].upper()}{name[1:]} reaches {value}{interval}: the highest measured here{unsure} and "
+        "optimistic, as it was picked on these splits."
     ]
 
 
@@ -921,16 +925,16 @@ def _compared(view: View) -> str:
     return view.measure if view.measure in COMPARED else "accuracy"
 
 
-def _contrast_rows(cache: QueryCache, view: View) -> pd.DataFrame:
-    frame = _tests(cache, view)
-    own = frame[(frame["subject"] == frame["reference"]) & (frame["subject_readout"] == "dc-ac")]
-    own = own[own["hypotheses"].str.contains("/components/") & own["reference_readout"].isin(["dc", "ac"])]
 def _in_words(measure: str) -> str:
     """A metric inside a sentence: 'accuracy', 'F1', 'AUC'."""
     words = MEASURES[measure]
     return words if words.isupper() else words.lower()
 
 
+def _contrast_rows(cache: QueryCache, view: View) -> pd.DataFrame:
+    frame = _tests(cache, view)
+    own = frame[(frame["subject"] == frame["reference"]) & (frame["subject_readout"] == "dc-ac")]
+    own = own[own["hypotheses"].str.contains("/components/") & own["reference_readout"].isin(["dc", "ac"])]
     return own.assign(row=own["subject"]).reset_index(drop=True)
 
 
@@ -1007,7 +1011,6 @@ def _tested(cache: QueryCache, view: View, frame: pd.DataFrame) -> pieces.GridVi
         tables.words("origin", "Origin", 100),  # its last 16 pixels lie under the scrollbar
     ]
     real = int((frame["p_holm"] < 0.05).sum())
-    measure = MEASURES[_compared(view)].lower()
     sentence = (
         f"{real} of {len(frame)} differences are more than luck (Holm p < .05). {_tested_words(view)}Differences in "
         f"{_in_words(_compared(view))}, paired by split, the least p first; p by sign flips, Holm-corrected within the "

@@ -134,10 +134,14 @@ def test_the_answer_gives_what_its_reader_reaches_and_the_best_that_was_picked(
     assert "optimistic, as it was picked on these splits" in answer
     assert "READER" in answer and "a coin 50.0" in answer
     assert ("overlap" in answer) == (top["low"] <= own["high"])
+    unsure = ", not clearly better than this one (the intervals overlap)," if top["low"] <= own["high"] else ""
+    assert f": the highest measured here{unsure} and optimistic" in answer
+    assert answer.index("a coin 50.0") < answer.index("By ")  # the caveat stands below the number
     monkeypatch.setattr(relationships, "usual", lambda *_: own.where(own.index != "high", math.nan))
     assert "overlap" not in told(relationships._answer(asked, view))
     monkeypatch.setattr(relationships, "usual", lambda *_: top)
-    assert "No reader measured here does better; a coin" in told(relationships._answer(asked, view))
+    answer = told(relationships._answer(asked, view))
+    assert "No reader measured here does better." in answer and "; a coin 50.0\N{NO-BREAK SPACE}%." in answer
 
 
 @pytest.mark.parametrize("protocol", ["pair", "model", "family"])
@@ -300,12 +304,12 @@ def test_the_pair_split_shows_the_tests_of_families(asked: QueryCache) -> None:
     )
     strict = told(relationships.layout(protocol="family", measure="precision"))
     assert "Holm-corrected" in strict and "Differences in accuracy" in strict
+    ranked = told(relationships.layout(protocol="family", measure="auc"))
+    assert "Differences in AUC, paired" in ranked and "Difference in AUC" in ranked
 
 
 def test_every_figure_has_rows_and_builds(asked: QueryCache) -> None:
     view = asked.resolve_view(View(protocol="family", left=PARENT, right=CHILD, roster="12-way"))
-    ranked = told(relationships.layout(protocol="family", measure="auc"))
-    assert "Differences in AUC, paired" in ranked and "Difference in AUC" in ranked
     for page in (relationships.PAGE, brief.PAGE):
         for name, figure in page.figures.items():
             rows = figure.table(asked, view)
