@@ -78,6 +78,8 @@ def test_a_link_opens_a_pair_under_a_holdout_and_fits_its_window(calm: Browser) 
     calm.run("document.querySelector('#figure-mistaken').scrollIntoView()")
     calm.until(f"return document.querySelector('#mistaken-grid .ag-row') && {shade} === '0'")
     calm.resize(390, 844)
+    top = "document.querySelector('{}').getBoundingClientRect().top"
+    calm.until(f"return {top.format('#related-answer')} < {top.format('.kin-fields')}")
     calm.until(f"return {shade} === '1'")
     # Rules part the names of rows from the marks above them.
     calm.until(
