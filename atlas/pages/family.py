@@ -168,11 +168,12 @@ def _within(cache: QueryCache, view: View, cells: pd.DataFrame) -> FigureView:
     if len(own) == 1:
         return FigureView(drawing.blank(view.theme), "It has no siblings in this roster.", html.Span(className="few"))
     figure = attribution.confusion_matrix(cells, order, theme=view.theme, zoom=view.zoom)
-    sentence = (
+    sentence: shell.Children = [
         f"{_swapped(cells, order, own)}Rows are the true source, columns the answer at {drawing.traces(view.k)}; the "
         "last column is any other family. "
-        f"n = {int(cells.loc[cells['truth'].isin(own), 'count'].sum()):,} groups over three seeds."
-    )
+        f"n = {int(cells.loc[cells['truth'].isin(own), 'count'].sum()):,} groups over three seeds.",
+        html.Span(" Point at a cell or tap it: it names its two sources.", className="pointing"),
+    ]
     return FigureView(figure, sentence)
 
 
@@ -212,7 +213,8 @@ def _members(cache: QueryCache, view: View) -> pieces.GridView:
         tables.source("name", "Source", width=140),
         tables.words("access", "Access", 64),
         *([{"headerName": "Accuracy at budget K", "children": budgets}] if budgets else []),
-        tables.source("confused_name", ", ".join(["Most confused with", *smallest]), "confused_with", 124),
+        tables.source("confused_name", ", ".join(["Most confused with", *smallest]), "confused_with", 124)
+        | {"wrapHeaderText": True},
         tables.source("nearest_name", "Nearest source", "nearest", 124),
         tables.number("cosine", "Cosine", "cosine", 72),
         tables.number(
