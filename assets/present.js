@@ -72,6 +72,14 @@
     return own.length > 1 ? ` · figure ${Math.max(own.filter((one) => far(one) < 32).length, 1)} of ${own.length}` : "";
   }
 
+  // Which figure of a page that is no slide is at the top, of how many; '' on a slide and where there is one only.
+  function position() {
+    if (!on() || slide()) return "";
+    const ways = links(), all = ways.length ? ways : stops();
+    const chosen = ways.findIndex((link) => link.hasAttribute("aria-current")) + 1, seen = atEnd() ? all.length : all.filter((one) => far(one) < 32).length;
+    return all.length > 1 ? `${Math.max(ways.length ? chosen : seen, 1)} / ${all.length}` : "";
+  }
+
   // The slide after or before this one; a page that is none goes through its figures.
   function turn(way) {
     const at = slide();
@@ -83,14 +91,19 @@
   function step(way) {
     const stage = document.getElementById("content"), all = stops();
     if (!stage) return;
-    const ended = stage.scrollTop + stage.clientHeight > stage.scrollHeight - 4;
-    const stop = way > 0 ? !ended && all.find((one) => far(one) > 32) : all.filter((one) => far(one) < -32).pop();
-    // Compare has one figure at a time: after the last one of the page comes the next link to one.
-    const links = [...document.querySelectorAll(".questions > div:first-child a")];
+    const stop = way > 0 ? !atEnd() && all.find((one) => far(one) > 32) : all.filter((one) => far(one) < -32).pop();
     if (stop && stop.matches(SLIDES[3][2])) show(3);
     else if (stop) stage.scrollTo({ top: stage.scrollTop + far(stop) });
-    else if (links.length) (links[links.findIndex((link) => link.hasAttribute("aria-current")) + way] || links[0]).click();
-    if (stop && slide()) strip(keysShown(), slide());
+    else if (links().length) (links()[links().findIndex((link) => link.hasAttribute("aria-current")) + way] || links()[0]).click();
+    if (stop) strip(keysShown(), slide());
+  }
+
+  // Compare has one figure at a time: after the last one of the page comes the next link to one.
+  const links = () => [...document.querySelectorAll(".questions > div:first-child a")];
+
+  function atEnd() {
+    const stage = document.getElementById("content");
+    return stage && stage.scrollHeight > stage.clientHeight && stage.scrollTop + stage.clientHeight > stage.scrollHeight - 4;
   }
 
   // The keys in a strip: while presenting until "?" hides them, else until one of them is pressed. A slide's number is with them.
@@ -112,8 +125,20 @@
       pair.append(cap, " " + name);
       return pair;
     }));
-    if (number) keys.prepend(number + " / " + Object.keys(SLIDES).length + figure(number));
+    const place = document.createElement("span");
+    place.className = "present-place";
+    place.textContent = number ? number + " / " + Object.keys(SLIDES).length + figure(number) : position();
+    if (on()) keys.prepend(place);
     keys.hidden = !shown;
+    above(keys);
+  }
+
+  // Pages end above the keys, so that these lie over nothing.
+  function above(keys) {
+    const height = on() ? keys.offsetHeight : 0, now = height + "px";
+    if (root.style.getPropertyValue("--keys") === now) return;
+    root.style.setProperty("--keys", now);
+    window.requestAnimationFrame(() => window.dispatchEvent(new Event("resize")));
   }
 
   const keysShown = () => !document.getElementById("present-keys")?.hidden;
@@ -187,6 +212,15 @@
     if (on()) strip(keysShown(), slide());
   });
   window.addEventListener("popstate", link);
+  // Its figures come when the server has drawn them, and a wheel moves them.
+  window.setInterval(() => {
+    const place = document.querySelector(".present-place"), now = position();
+    if (place && now && place.textContent !== now) place.textContent = now;
+  }, 400);
+  window.addEventListener("resize", () => {
+    const keys = document.getElementById("present-keys");
+    if (keys) above(keys);
+  });
   if (new URL(window.location.href).searchParams.get("present") === "1") {
     root.dataset.present = "1";
     document.addEventListener("DOMContentLoaded", () => strip(true, slide()));
