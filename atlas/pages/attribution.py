@@ -198,7 +198,9 @@ def _answer(cache: QueryCache, view: View) -> list[Component | str]:
     return [
         f"With {traces}, {cache.reader_name(row['reader'])} names the right one of {size} sources ",
         html.Strong([f"{100 * row['value']:.1f} %", html.Span(pieces.spread_text(row), className="spread")]),
-        f" of the time; {pieces.against_chance(size, row['n'])}{_by_metric(cache, view, str(row['reader']))}",
+        " of the time",
+        html.Span(f"; {pieces.against_chance(size, row['n']).removesuffix('.')}", className="page-only"),
+        f".{_by_metric(cache, view, str(row['reader']))}",
         html.Span(_other_readers_here(cache, view, str(row["reader"])), className="answer-more"),
     ]
 
@@ -228,7 +230,8 @@ def _other_readers_here(cache: QueryCache, view: View, reader: str) -> list[Comp
     if view.domain != own:
         trained, tested = map(pieces.domain_words, (own, view.domain))
         sentences.append(f"Trained on {trained}: nothing of {tested} was seen before. ")
-    sentences += ["READER is the paper's method; others are stronger readouts."] if paper else []
+    aside = html.Span("READER is the paper's method; others are stronger readouts. ", className="page-only")
+    sentences += [aside] if paper else []
     kinds = [("Best measured here", here), ("Live, for traces of your own", live)]
     if len(live) and here.idxmax() == live.idxmax():
         kinds = [("Best measured here, and live for traces of your own", here)]
@@ -236,9 +239,8 @@ def _other_readers_here(cache: QueryCache, view: View, reader: str) -> list[Comp
     for words, rates in kinds:
         if len(rates) and (other := str(rates.idxmax())) != reader:
             address = f"{PAGE.path}?{dataclasses.replace(view, reader=other).query()}"
-            link = dcc.Link(names[other], address)
-            shown = "answer-live" if words.startswith("Live") else None  # on a slide the first one is left out
-            sentences.append(html.Span([f" {words}: ", link, f", {percent(here[other])}."], className=shown))
+            link = html.Span([": ", dcc.Link(names[other], address), ","], className="page-only")  # a line's name too
+            sentences.append(html.Span([words, link, f" {percent(here[other])}. "]))
     return sentences
 
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import dataclasses
 import re
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pandas as pd
@@ -76,13 +77,34 @@ def test_the_question_of_the_curve_is_answered_with_the_highest_level_that_is_re
     assert attribution._clear_from(dataclasses.replace(view, metric="nll"), own) == ""
 
 
+def plain(content: Any) -> str:
+    """The words of some content, without its marks."""
+    if isinstance(content, (list, tuple)):
+        return "".join(map(plain, content))
+    return plain(content.children) if hasattr(content, "children") else str(content or "")
+
+
+def test_a_slide_keeps_the_numbers_of_the_answer(
+    asked: QueryCache, view: View, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(attribution, "FUSED_LIVE", "ngram-word")
+    answer = attribution._answer(asked, view)
+    for page_only in (True, False):
+        words = plain([part for part in answer if page_only or getattr(part, "className", "") != "page-only"])
+        assert words.startswith("With 20 traces, READER") and ("; chance: " in words) == page_only
+    more = answer[-1].children
+    assert [part.className for part in more[:1]] == ["page-only"] and not plain(more[1:]).startswith(" ")
+    numbers = plain([part.children[0] + part.children[-1] for part in more[1:]])
+    assert re.fullmatch(r"Live, for traces of your own [.\d]+\s?%\. ", numbers)
+
+
 def test_the_answer_names_the_live_reader_where_it_is_another(
     asked: QueryCache, view: View, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     assert "Live, for" not in str(attribution._answer(asked, view))
     monkeypatch.setattr(attribution, "FUSED_LIVE", "ngram-word")
-    answer = str(attribution._answer(asked, view))
-    assert re.search(r"Live, for traces of your own: .*Word n-grams.*, [.\d]+\s?%\.", answer.replace("\\xa0", " "))
+    answer = plain(attribution._answer(asked, view))
+    assert re.search(r"Live, for traces of your own: .*Word n-grams.*, [.\d]+\s?%\.", answer)
     assert "Live, for" not in str(attribution._answer(asked, dataclasses.replace(view, reader="ngram-word")))
 
 
