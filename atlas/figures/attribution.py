@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import itertools
 import math
+import re
 import textwrap
 from collections.abc import Mapping, Sequence
 
@@ -189,17 +190,20 @@ def confusion_matrix(
     font = {"size": 10 if size > NARROW_CELLS else 12, "color": token["soft"]}
     axis = {"type": "category", "showgrid": False, "showline": False, "fixedrange": True, "ticks": "", "tickfont": font}
     cut = [plain(name, 42) for name in rows["name"]]
+    short = [re.sub(r"^[\w.-]+/", "", name) for name in cut]  # columns without the maker, which the rows name
+    heads = short if len(set(short)) == len(set(cut)) else cut
     order_words = ", in the order of the rows; last: any other family" if many else ""
     x = plots.titled(
         f"Named source{order_words}" if zoom else "", **axis,
         showticklabels=bool(zoom) and not many, tickvals=across, tickangle=-60,
         range=[-0.5, len(across) - 0.5],  # else it makes room for the names
-        ticktext=[*cut, "other family"] if zoom else across,
+        ticktext=[*heads, "other family"] if zoom else across,
     )  # fmt: skip
     named = {"showticklabels": bool(zoom), "tickvals": names, "ticktext": cut, "ticklabelstandoff": 6}
     y = {**axis, **named, "autorange": "reversed"}
     letters = max(map(len, cut), default=0)  # of the longest name, which the margins hold
-    below = 76 + 4 * letters if zoom and not many else 76
+    turned = max(map(len, [*heads, "other family"]))
+    below = round(34 + 4.8 * turned) if zoom and not many else 76
     left = 84 + 5 * letters if zoom else 112
     aside = {"xanchor": "right", "xshift": 20 - left, "textangle": -90}
     annotations.append(plots.page_note(0, 0.5, "True source", 13, token["soft"], **aside))

@@ -172,6 +172,17 @@ def test_confusion_zoomed_to_a_family_gathers_what_leaves_it(sources: pd.DataFra
     assert figures.cell_at(order, "Qwen", "any other family", "qwen-1") == ("", "")
 
 
+def test_columns_of_a_family_leave_the_maker_to_the_rows(sources: pd.DataFrame, cells: pd.DataFrame) -> None:
+    made = sources.assign(name=["Qwen/" + name for name in sources["name"]])
+    same = made.assign(name=[f"Maker-{place}/qwen" for place in range(len(made))])
+    for frame, cut in ((made, True), (same, False)):
+        figure = go.Figure(figures.confusion_matrix(cells, figures.confusion_order(frame), theme="light", zoom="Qwen"))
+        heads, rows = list(figure.layout.xaxis.ticktext), list(figure.layout.yaxis.ticktext)
+        assert all("/" in name for name in rows) and len(rows) > 1
+        assert heads == [*(name.partition("/")[2] if cut else name for name in rows), "other family"]
+        assert figure.layout.margin.b == round(34 + 4.8 * max(map(len, heads)))
+
+
 def test_names_that_read_the_same_get_rows_of_their_own(sources: pd.DataFrame, cells: pd.DataFrame) -> None:
     order = figures.confusion_order(sources.assign(name="twin"))
     heat = go.Figure(figures.confusion_matrix(cells, order, theme="dark")).data[0]
