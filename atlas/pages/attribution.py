@@ -410,7 +410,8 @@ def _confusion(cache: QueryCache, view: View, cells: pd.DataFrame) -> FigureView
         _taken_for(cache, view, cells),
         f"Rows are the true source, columns the answer at {drawing.traces(view.k)}; {shown}. "
         f"n = {total:,} groups over three seeds{', of the same traces each' * (view.k == 1)}, {wrong:,} of them wrong.",
-        html.Span(" Click a cell for its two sources.", className="pointing"),
+        html.Span(" Click a cell for its two sources.", className="pointing mouse-only"),
+        html.Span(" Choose two sources below.", className="touch-only"),  # a finger covers many cells
     ]
     return FigureView(figure, sentence)
 

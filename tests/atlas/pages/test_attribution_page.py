@@ -181,6 +181,18 @@ def test_the_head_of_neighbourhoods_says_of_which_sources_it_speaks(asked: Query
     assert neighbourhoods.purity_sources(row) == words and words in str(neighbourhoods._answer(asked, view))
 
 
+def test_matrices_say_how_their_sources_are_found(asked: QueryCache, view: View) -> None:
+    words = {
+        part.className: plain(part) for part in attribution._confusion(asked, view).sentence if "className" in str(part)
+    }
+    assert words["pointing mouse-only"] == " Click a cell for its two sources."
+    assert words["touch-only"] == " Choose two sources below."
+    sizes = asked.ask(queries.sources, "27-way")["family"].value_counts()
+    large = dataclasses.replace(view, roster="27-way", zoom=str(sizes.index[0]))
+    assert plain(family._within(asked, large).sentence).endswith("it names its two sources.")
+    assert "'wrapHeaderText': True" in str(family._members(asked, large)).split("Most confused with")[1]
+
+
 def test_a_family_is_as_tall_as_its_names_need(asked: QueryCache, view: View) -> None:
     sizes = asked.ask(queries.sources, "27-way")["family"].value_counts()
     large = dataclasses.replace(view, roster="27-way", zoom=str(sizes.index[0]))
