@@ -529,7 +529,9 @@ def _figure(
     room = ROOM_OF_MATRIX if name == "confusion" else ROOM
     scale = {"--print": f"{min(1, max(room / printed.height, LEAST_SCALE.get(name, 1))):.3f}"}
     width = ROOM_OF_MATRIX if name == "confusion" else WIDTH
-    graph = _still(printed.figure, printed.height if name in LEAST_SCALE else min(printed.height, room), width)
+    height = printed.height if name in LEAST_SCALE else min(printed.height, room)
+    scale |= {"--wide": f"{width}px", "--high": f"{height}px"}  # a slide has them fill the screen
+    graph = _still(printed.figure, height, width)
     picture = html.Div(graph, role="img", className="plate-drawing", style=scale, **shell.aria(label=kind.question))
     figure = [picture, *([printed.below] if printed.below else []), html.Figcaption(words)]
     return [

@@ -165,6 +165,26 @@ def test_presenting_hides_controls_and_enlarges_until_escape(calm: Browser) -> N
     assert calm.run("return document.activeElement.id") == "present"
 
 
+@pytest.mark.usefixtures("sized")
+def test_a_presented_brief_shows_a_sheet_a_screen_above_the_keys(calm: Browser) -> None:
+    place = "return document.querySelector('.present-place').textContent"
+    for width, height in ((1280, 720), (1920, 1080)):
+        calm.resize(width, height)
+        calm.open("/brief?theme=light&present=1&roster=12-way&figures=map,budget,confusion,readouts")
+        calm.until("return document.querySelectorAll('.sheet .main-svg').length >= 4")
+        calm.until("return document.querySelector('.sheet').clientWidth >= 0.9 * innerWidth / arguments[0]", 2.25)
+        seen = (
+            "const keys = document.querySelector('#present-keys').getBoundingClientRect().top;"
+            "const parts = [...document.querySelectorAll('.sheet')[arguments[0] - 1].children];"
+            "const boxes = parts.filter(e => e.checkVisibility()).map(e => e.getBoundingClientRect());"
+            "return boxes.length > 1 && boxes.every(box => box.top >= 0 && box.bottom <= keys + 1)"
+        )
+        for number in range(1, 6):
+            calm.until(place + " === arguments[0]", f"{number} / 5")
+            calm.until(seen, number)
+            ActionChains(calm.driver).send_keys(Keys.ARROW_DOWN).perform()
+
+
 @pytest.mark.parametrize("path", ["/", "/neighbourhoods", "/attribution", "/compare", "/source/gpt_1", "/methods"])
 def test_every_page_can_be_presented_by_link(calm: Browser, path: str) -> None:
     calm.open(f"{path}?theme=light&present=1&roster=12-way")
