@@ -232,9 +232,9 @@ def _other_readers_here(cache: QueryCache, view: View, reader: str) -> list[Comp
         sentences.append(f"Trained on {trained}: nothing of {tested} was seen before. ")
     aside = html.Span("READER is the paper's method; others are stronger readouts. ", className="page-only")
     sentences += [aside] if paper else []
-    kinds = [("Best measured here", here), ("Live, for traces of your own", live)]
+    kinds = [("Best measured here", here), ("Best live reader", live)]
     if len(live) and here.idxmax() == live.idxmax():
-        kinds = [("Best measured here, and live for traces of your own", here)]
+        kinds = [("Best measured here, a live reader", here)]
     names = names_of(cache, [reader, *map(str, here.index.drop(reader, errors="ignore"))])
     for words, rates in kinds:
         if len(rates) and (other := str(rates.idxmax())) != reader:

@@ -95,7 +95,7 @@ def test_a_slide_keeps_the_numbers_of_the_answer(
     more = answer[-1].children
     assert [part.className for part in more[:1]] == ["page-only"] and not plain(more[1:]).startswith(" ")
     numbers = plain([part.children[0] + part.children[-1] for part in more[1:]])
-    assert re.fullmatch(r"Live, for traces of your own [.\d]+\s?%\. ", numbers)
+    assert re.fullmatch(r"Best live reader [.\d]+\s?%\. ", numbers)
 
 
 def test_the_answer_names_the_live_reader_where_it_is_another(
@@ -104,7 +104,7 @@ def test_the_answer_names_the_live_reader_where_it_is_another(
     assert "Live, for" not in str(attribution._answer(asked, view))
     monkeypatch.setattr(attribution, "FUSED_LIVE", "ngram-word")
     answer = plain(attribution._answer(asked, view))
-    assert re.search(r"Live, for traces of your own: .*Word n-grams.*, [.\d]+\s?%\.", answer)
+    assert re.search(r"Best live reader: .*Word n-grams.*, [.\d]+\s?%\.", answer)
     assert "Live, for" not in str(attribution._answer(asked, dataclasses.replace(view, reader="ngram-word")))
 
 
