@@ -318,7 +318,11 @@ class QueryCache:
     def short_name(self, reader: str) -> str:
         """A reader's name next to a line: its proxy where it is READER in its usual form, else its method too."""
         row = self.reader_row(reader)
-        return self.proxy_name(reader) if row["method"] == READER_PAPER else self.reader_name(reader)
+        if row["method"] != READER_PAPER:
+            return self.reader_name(reader)
+        reads = VIEW_READS.get(row["view"])
+        # The usual form has the proxy's name to itself, whoever else is named next to it.
+        return f"{self.proxy_name(reader)}{f' · {reads}' if reads else ''}".removesuffix(USUALLY_READ)
 
     def short_names(self, readers: Sequence[str]) -> dict[str, str]:
         """Short names of several readers, and whole ones where two would read the same."""

@@ -343,6 +343,14 @@ def test_readers_of_the_roster_come_first_and_others_lead_to_theirs(asked: Query
     assert readers.without_numbers(asked, pair, [], "number") == []
 
 
+def test_a_reader_of_responses_alone_keeps_that_in_its_short_name(asked: QueryCache, view: View) -> None:
+    alone = f"{TINY.removesuffix('ur')}r"
+    names = readers.names_of(asked, [VAST, alone])
+    assert names == {VAST: "Vast-70B", alone: f"{asked.proxy_name(TINY)} · response"}
+    pair = dataclasses.replace(view, roster="165-way", readers=(VAST, alone))
+    assert f"{names[alone]}" in told(readers.without_numbers(asked, pair, [alone], "number"))
+
+
 def test_a_published_reader_that_was_measured_too_has_a_name_of_its_own(
     asked: QueryCache, monkeypatch: pytest.MonkeyPatch
 ) -> None:
