@@ -63,12 +63,17 @@ TIMED = "median of three warmed runs"
 COUNTED = "Word n-grams of every length are counted by the live reader's code, which is faster than the baselines'. "
 PRICES: Mapping[str, Callable[[float], str]] = {
     "latency_ms": lambda value: f"in {value:.{1 if value < 0.1 else 3}g} ms a response",
-    "audit_parameters": lambda value: f"with {value / 1e6:,.0f} million parameters",
+    "audit_parameters": lambda value: f"with {_many(value)} parameters",
 }
 """What a response costs, in words."""
 PRICED = {"latency_ms": "time", "audit_parameters": "size"}
 SAME_COST = frozenset(STATES) - {READER_PAPER, LDA_LIVE, FUSED_LIVE}
 """Methods that change the form or the part that READER's probe reads: they cost what it costs."""
+
+
+def _many(number: float) -> str:
+    """A number of parameters in words."""
+    return f"{number / 1e6:,.0f} million" if number < 1e9 else f"{number / 1e9:,.0f} billion"
 
 
 # ---- what is read of a response -------------------------------------------------------------------------------------
@@ -502,9 +507,13 @@ def cost_answer(cache: QueryCache, view: View) -> list[Component | str]:
     frame, price, cheapest = timed_rows(cache, view), "latency_ms", "fastest"
     if frame.empty or view.figure == "cost":
         frame, price, cheapest = sized_rows(cache, view), "audit_parameters", "smallest"
-    frame = frame[frame["origin"] == frame["origin"].min()]  # 'measured' comes before 'published'
+    if view.figure == "costs":  # its rows are published ones too, timed on machines of their own
+        priced = cost_rows(cache, view).dropna(subset=[price, "accuracy"])
+        frame = pd.concat([frame, priced[priced["origin"] == "published"]], ignore_index=True)
     if frame.empty:
         return [f"What a reader costs has not been measured for {view.roster}."]
+    here = frame["origin"] == frame["origin"].min()  # 'measured' comes before 'published'
+    others, frame = frame[~here], frame[here]
 
     def words(row: Any) -> str:
         return f"{percent(row['accuracy'])} right {PRICES[price](row[price])}"
@@ -513,12 +522,18 @@ def cost_answer(cache: QueryCache, view: View) -> list[Component | str]:
     least: Any = frame.loc[frame[price].idxmin()]
     names = names_of(cache, list(frame["reader"]))
     lead = html.Strong(names[best["reader"]])
-    among = f"{plots.count(len(frame), 'reader')} whose {PRICED[price]} is known"
-    answer: list[Component | str] = [f"With {traces(view.k)}, ", lead, f" is best of {among}: {words(best)}"]
-    same = best["reader"] == least["reader"]
-    name = html.Span(names[least["reader"]], className="reader-name")
-    rest = ["."] if same else [f"; the {cheapest}, ", name, f": {words(least)}."]
-    return [*answer, *rest, _best_unpriced(cache, view, best["accuracy"], PRICED[price])]
+    origin = "measured here" if best["origin"] == "measured" else "published"
+    among = f"best of the {len(frame):,} readers" if len(frame) > 1 else "the only reader"
+    known = f"{among} {origin} whose {PRICED[price]} is known"
+    answer: list[Component | str] = [f"With {traces(view.k)}, ", lead, f" is {known}: {words(best)}"]
+    if best["reader"] != least["reader"]:
+        name = html.Span(names[least["reader"]], className="reader-name")
+        answer += [f"; the {cheapest}, ", name, f": {words(least)}"]
+    for _, top in others[others["accuracy"] > best["accuracy"]].nlargest(1, "accuracy").iterrows():
+        name = html.Span(cache.reader_name(str(top["reader"])).removesuffix(USUALLY_READ), className="reader-name")
+        machine = f" on {top['hardware']}" if price == "latency_ms" else ""
+        answer += ["; published: ", name, f", {words(top)}{machine}"]
+    return [*answer, ".", _best_unpriced(cache, view, best["accuracy"], PRICED[price])]
 
 
 def _best_unpriced(cache: QueryCache, view: View, accuracy: float, price: str) -> str:
