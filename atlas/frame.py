@@ -306,7 +306,7 @@ def register(app: Dash, pages: Sequence[Page]) -> None:
                 remedy = "Choose another reader, roster or domain above"
                 return shell.empty("There are no rows for this choice", remedy)
             # Codes belong to the CSV alone.
-            table, heads = pieces.readable(questions(), table)
+            table, heads = pieces.readable(questions(), table, view)
             heads |= metas[figure].heads
             return shell.table(table, identity={"type": "grid", "figure": figure}, heads=heads)
 

@@ -426,7 +426,11 @@ def table(
     columns = []
     for name, values in frame.items():
         head = (heads or {}).get(str(name)) or header(str(name))
-        column: dict[str, Any] = {"field": str(name), "headerName": head, "minWidth": 92}
+        # A head breaks at its spaces; a number is whole.
+        least = max(92, 8 * max(map(len, head.split()), default=0) + 32)
+        if pd.api.types.is_numeric_dtype(values) and len(numbers := values.dropna()):
+            least = max(least, 8 * len(f"{numbers.max():,.0f}") + 16)
+        column: dict[str, Any] = {"field": str(name), "headerName": head, "minWidth": least}
         if pd.api.types.is_float_dtype(values):
             rate = str(name).startswith(RATES) and float(values.max()) <= 1
             kind = "cosine" if name == "cosine" else "p" if str(name).startswith("p_") else "rate" if rate else "number"
@@ -435,10 +439,19 @@ def table(
             column |= number_column("count")
         else:
             longest = max((len(str(text)) for text in values.dropna()), default=0)
-            width = 320 if name == "command" else min(216, max(120, 7 * longest + 24))  # a tooltip holds what is cut
+            width = 320 if name == "command" else min(216, max(120, 7 * longest + 24))  # a tooltip holds a long command
             column |= {"filter": "agTextColumnFilter", "minWidth": width, "tooltipField": str(name), "flex": 1}
+            column |= WRAPPED if name != "command" and 7 * longest + 24 > width else {}
         columns.append(column)
-    return ag_grid(identity, frame, columns, {"flex": 1}, {"ensureDomOrder": True, **options})
+    heads_whole = {"wrapHeaderText": True, "autoHeaderHeight": True}
+    return ag_grid(identity, frame, columns, {"flex": 1, **heads_whole}, {"ensureDomOrder": True, **options})
+
+
+WRAPPED: Mapping[str, Any] = {
+    "wrapText": True, "autoHeight": True,
+    "cellStyle": {"lineHeight": "1.35", "paddingTop": "7px", "paddingBottom": "7px", "overflowWrap": "anywhere"},
+}  # fmt: skip
+"""What makes the rows of a grid grow with the text of a column."""
 
 
 LEAVE = {"function": "false"}

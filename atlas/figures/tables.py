@@ -56,8 +56,7 @@ def words(field: str, title: str, width: int = 112, flex: int = 0, **more: Any) 
 
 def wrapped(field: str, title: str, width: int = 132, flex: int = 0, **more: Any) -> Column:
     """A column of text whose end matters: rows grow with it."""
-    style = {"lineHeight": "1.35", "paddingTop": "7px", "paddingBottom": "7px", "overflowWrap": "anywhere"}
-    return words(field, title, width, flex, wrapText=True, autoHeight=True, cellStyle=style, **more)
+    return words(field, title, width, flex, **shell.WRAPPED, **more)
 
 
 def source(field: str, title: str, identity: str = "source", width: int = 180, page: str = "source") -> Column:

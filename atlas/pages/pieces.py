@@ -450,8 +450,12 @@ def without(rows: Rows, *columns: str) -> Rows:
     return lambda cache, view: rows(cache, view).drop(columns=list(columns), errors="ignore").reset_index(drop=True)
 
 
-def readable(cache: QueryCache, frame: pd.DataFrame) -> tuple[pd.DataFrame, dict[str, str]]:
-    """Rows of a figure as a page shows them, names for codes and numbers first, and heads of columns."""
+def readable(cache: QueryCache, frame: pd.DataFrame, view: View) -> tuple[pd.DataFrame, dict[str, str]]:
+    """Rows of a figure as a page shows them, names for codes and numbers first, and heads of columns.
+
+    Columns that hold a choice of the view alone are left out, which the page's controls say, and an origin that is
+    everywhere the usual one.
+    """
     readers = tables.rows(cache.ask(queries.readers), "reader", "name")
     called = {code: cache.reader_name(one.reader) for one in readers for code in (one.reader, one.name)}
     words: dict[str, Callable[[Any], Any]] = {
@@ -474,7 +478,10 @@ def readable(cache: QueryCache, frame: pd.DataFrame) -> tuple[pd.DataFrame, dict
         heads["name"] = "Reader"
     if "reduction" in frame and frame["reduction"].nunique() == 1:
         heads["std"] = "Std, folds" if frame["reduction"].iloc[0] == "fold" else "Std, seeds"
-    needless = ["build_id", "hypotheses", "pair_id", "pair_set"]
+    choices = {"roster": view.roster, "benchmark": view.domain, "condition": view.condition.removesuffix(GLOBAL)}
+    choices |= {"reduction": view.reduction, "origin": "measured"}
+    needless = [name for name, choice in choices.items() if name in frame and set(_plain(frame[name])) == {choice}]
+    needless += ["build_id", "hypotheses", "pair_id", "pair_set"]
     needless += ["method", "proxy", "proxy_name", "view"] if "reader" in frame else []
     needless += ["reader", "source", "neighbor"] if "name" in frame else []
     for name in [str(name) for name in frame if f"{name}_name" in frame]:
@@ -486,6 +493,10 @@ def readable(cache: QueryCache, frame: pd.DataFrame) -> tuple[pd.DataFrame, dict
     if "value" in frame and {"name", "reader"} & set(frame):
         out = out[[*(name for name in LEAD if name in out), *out.columns.difference(LEAD, sort=False)]]
     return out.drop(columns=needless, errors="ignore"), heads
+
+
+def _plain(codes: pd.Series) -> pd.Series:
+    return codes.astype(str).str.removesuffix(GLOBAL)
 
 
 # ---- curves with bands ----------------------------------------------------------------------------------------------

@@ -268,6 +268,11 @@ def test_tables_draw_names_as_text_and_numbers_to_the_right() -> None:
     kinds = {column["field"]: column.get("type") for column in grid["columnDefs"]}
     assert kinds == {"name": None, "count": "rightAligned", "share": "rightAligned"}
     assert not any("cellRenderer" in column for column in grid["columnDefs"])
+    long = shell.table(pd.DataFrame({"name": ["word " * 20], "command": ["word " * 90]})).to_plotly_json()["props"]
+    assert [column.get("wrapText", False) for column in long["columnDefs"]] == [True, False]
+    assert long["defaultColDef"]["wrapHeaderText"]
+    wide = shell.table(pd.DataFrame({"trainable_parameters": [2.4e10], "k": [1]})).to_plotly_json()["props"]
+    assert [column["minWidth"] for column in wide["columnDefs"]] == [128, 92]
     assert not grid.get("dangerously_allow_code")
 
 

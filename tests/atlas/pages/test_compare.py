@@ -560,9 +560,12 @@ def test_a_link_without_readers_puts_the_headers_first(asked: QueryCache, view: 
 
 def test_tables_of_figures_name_their_readers_and_begin_with_the_numbers(asked: QueryCache, view: View) -> None:
     frame = readers.condition_rows(asked, view)
-    shown, heads = pieces.readable(asked, frame)
+    shown, heads = pieces.readable(asked, frame, view)
     first = ["name", "condition", "benchmark", "k", "value", "std", "n"]
     assert list(shown)[: len(first)] == first and not {"reader", "metric", "build_id"} & set(shown)
     assert set(shown["name"]) == {asked.reader_name(reader) for reader in frame["reader"]}
     assert set(shown["condition"]) == {pieces.condition_words(name) for name in frame["condition"]}
+    own = frame[frame["benchmark"].eq(view.domain) & frame["condition"].eq(view.condition)]
+    left = set(pieces.readable(asked, own.assign(origin="measured"), view)[0])
+    assert not {"benchmark", "condition", "origin"} & left  # the controls say it, and a badge
     assert heads["value"] == "Accuracy" and compare.FIGURES["elsewhere"].meta.heads["std"] == "Std, folds"
