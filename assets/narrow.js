@@ -7,6 +7,7 @@
   const SMALL = 10;  // pixels of a family's name on a slide, which is enlarged
   const MANY = 64;  // rows and columns of a matrix whose cells nobody tells apart on a narrow screen: it stays square
   const LOW = 340;  // pixels of a slide's figure in which labels of line ends would run into each other
+  const COLUMN = 38;  // pixels of a column of numbers at the ends of rows
   const SHORT = 8;  // letters of a label that finds room inside the drawing
   const MANY_NAMES = 6;  // of marks; fewer than so many always stand
   const PANEL = 176, APART = 76;  // pixels of a panel below another one, and of the space for its head and its axis
@@ -33,15 +34,18 @@
     const { yaxis, margin } = layout, names = yaxis.ticktext, notes = layout.annotations || [];
     const off = data.flatMap((trace) => (trace.y || []).map((y) => Math.abs(y - Math.round(y)) || 0));
     const half = data.some((trace) => trace.type === "bar") ? 0.26 : Math.min(0.32, Math.max(0, ...off));  // of a row
-    const pitch = Math.max(44, Math.round(2 * LINE / (1 - 2 * half))), up = Math.round(half * pitch) + 9;  // half a line over the marks, whose numbers are as high
     const font = yaxis.tickfont;
-    const numbers = notes.filter(atEnd), alone = numbers.length <= names.length;
+    const columns = notes.filter((note) => note.name === "column"), last = Math.max(0, ...columns.map((note) => note.xshift));
+    const first = last - Math.min(last, ...columns.map((note) => note.xshift)), taken = columns.length ? first + COLUMN : 0;
+    const numbers = notes.filter((note) => atEnd(note) && note.name !== "column"), alone = numbers.length <= names.length;
     const pen = document.createElement("canvas").getContext("2d"), wide = (text) => {
       pen.font = `${(font && font.size) || 12}px ${getComputedStyle(document.body).fontFamily}`;
       return pen.measureText(text).width;
     };
-    const cut = (name, taken) => {
-      const text = bare(name).replace(/<br>/g, " "), free = room - taken - EDGE / 2;
+    const over = columns.length && Math.max(...names.map((name) => wide(bare(name).replace(/<br>/g, " ")))) + taken > room ? LINE : 0;  // names stand above their numbers
+    const pitch = Math.max(44, Math.round((2 * LINE + over) / (1 - 2 * half))), up = Math.round(half * pitch) + 9;  // half a line over the marks, whose numbers are as high
+    const cut = (name, number) => {
+      const text = bare(name).replace(/<br>/g, " "), free = room - number - (over ? 0 : taken) - EDGE / 2;
       let end = text.length;
       while (end > 1 && wide(text.slice(0, end)) > free) end--;
       const kept = end < text.length ? text.slice(0, end - 1) + "…" : text;
@@ -49,16 +53,17 @@
     };
     const number = (at) => numbers.find((note) => alone && Math.round(note.y) === at);
     layout.annotations = notes
-      .map((note) => (alone && atEnd(note) ? { ...note, xanchor: "right", xshift: 0, yanchor: "bottom", yshift: up } : note))
+      .map((note) => (note.name === "column" ? { ...note, xshift: note.xshift - last, ...(atEnd(note) ? { yanchor: "bottom", yshift: up } : { yshift: -LINE }) } : note))
+      .map((note) => (alone && numbers.includes(note) ? { ...note, xanchor: "right", xshift: 0, yanchor: "bottom", yshift: up } : note))
       .map((note) => (note.yref === "paper" && note.y >= 1 ? { ...note, yshift: (note.yshift || 0) + LINE } : note))
       .concat(names.map((name, i) => ({
         text: cut(name, number(yaxis.tickvals[i]) ? wide(bare(number(yaxis.tickvals[i]).text)) : 0),
-        x: 0, xref: "paper", xanchor: "left", y: yaxis.tickvals[i], yref: "y", yanchor: "bottom", yshift: up,
+        x: 0, xref: "paper", xanchor: "left", y: yaxis.tickvals[i], yref: "y", yanchor: "bottom", yshift: up + over,
         showarrow: false, font, bgcolor: ground, borderpad: 0,
       })));
     // A rule over each name, else it may be read with the marks of the row before.
     layout.shapes = (layout.shapes || []).concat(yaxis.tickvals.slice(1).map((at) => ({
-      type: "line", layer: "below", xref: "paper", x0: 0, x1: 1, y0: at - (up + LINE) / pitch, y1: at - (up + LINE) / pitch,
+      type: "line", layer: "below", xref: "paper", x0: 0, x1: 1, y0: at - (up + over + LINE) / pitch, y1: at - (up + over + LINE) / pitch,
       line: { color: (font || {}).color, width: 1 }, opacity: 0.35,
     })));
     yaxis.showticklabels = false;

@@ -18,6 +18,11 @@ LINE_HEIGHT, LEAST_HEIGHT = 34, 22
 ROOM = 400  # pixels of lines before they move closer together
 LONGEST, LONGEST_SMALL = 40, 44  # letters of a name on one line of type, and of small ones
 LEFT, RIGHT = 252, 136  # margins of the names and of the numbers, in pixels
+COLUMN = 38  # pixels of a column of numbers; assets/narrow.js knows what it is called
+MARKS = {
+    "circle": "●○", "diamond": "◆◇", "square": "■□", "star": "★☆", "triangle-up": "▲△", "hexagon": "⬢⬡",
+}  # fmt: skip
+"""Symbols of measured and of published marks as letters."""
 TALL = 18  # lines that a window holds; more have their axis above them
 FEW = 3  # lines between which there is room for a second number
 BARS = "Thick bars: 95 % interval; thin bars: one standard deviation over the {}"
@@ -89,7 +94,8 @@ def dot_rows(
     frame : Columns row, series, origin, value, std, low, high (NaN without an interval), n, and words, where a mark is
         called otherwise than its series.
     usual : Series whose number stands at the end of a line: the first of them that the line has; none: the highest.
-    every : Whether the numbers of all series stand there, those of more than two without their spread.
+    every : Whether the numbers of all series stand there, those of more than two without their spread, in a column each
+        below its mark.
     top : Rightmost end of the axis, which stops at a round number before; None for what the numbers need.
     unit : What ``n`` counts, in words; '' for nothing.
     """
@@ -123,8 +129,11 @@ def dot_rows(
         more: Plot = {"over": rows["over"], "under": rows["under"], "bar": bar, **legend}
         rank = 1000 + list(series).index(key)
         traces.append(style.marks(rows, heights, hover, theme, published, legendrank=rank, **more))
-    if every:
-        notes = _number_table(frame, place, series, theme)
+    right = RIGHT
+    if every and len(series) > 2:
+        notes, right = _number_columns(frame, place, series, theme), 20 + COLUMN * len(series)
+    elif every:
+        notes = _numbers_of_two(frame, place, series, theme)
     else:
         notes = [_number_note(place[row], text, series[key].ink(theme)) for row, key, text in _at_ends(frame, usual)]
     shapes = []
@@ -145,7 +154,7 @@ def dot_rows(
     both_bars = ranged_rows.loc[frame["std"].notna() | frame["low"].notna(), "ranged"].nunique() > 1
     title = BARS.format("splits" if unit == "splits" else "folds")
     bars = {"title": {"text": title, "side": "top", "font": {"size": 12}}} if tall and both_bars else {}
-    return name_lines(names, theme, traces, across, shapes, notes, heads=heads, **bars)
+    return name_lines(names, theme, traces, across, shapes, notes, heads=heads, right=right, **bars)
 
 
 def difference_rows(
@@ -221,7 +230,7 @@ def goal_rows(frame: pd.DataFrame, names: Mapping[str, str], *, theme: Theme) ->
 
 def name_lines(
     names: Mapping[str, str], theme: Theme, traces: Sequence[Plot], across: Plot, shapes: Sequence[Plot],
-    annotations: Sequence[Plot], *, heads: Collection[str] = (), **legend: Any,
+    annotations: Sequence[Plot], *, heads: Collection[str] = (), right: int = RIGHT, **legend: Any,
 ) -> Plot:  # fmt: skip
     """One line a row, from the top down, with its name on the left, and the legend above; heads : rows of no mark."""
     token = TOKENS[theme]
@@ -235,7 +244,7 @@ def name_lines(
     # More than five entries stand on two lines, which would meet the words of a level, or of an axis above.
     entries, tall = sum(trace.get("showlegend", True) for trace in traces), len(names) > TALL
     head = 60 if entries <= 5 - 2 * tall else 84  # four stand on two lines of a narrow window
-    margin, side = ((LEFT, RIGHT, head + 40, 16), "top") if tall else ((LEFT, RIGHT, head, 56), "bottom")
+    margin, side = ((LEFT, right, head + 40, 16), "top") if tall else ((LEFT, right, head, 56), "bottom")
     return plots.plot(theme, margin, traces, {**plots.STILL, "side": side, **across}, upwards, **more)
 
 
@@ -255,25 +264,42 @@ def _number_note(row: int, text: str, ink: str) -> Plot:
     return plots.end_note(row, text, ink, 13, 12, align="left")
 
 
-def _number_table(
+def _number_columns(
     frame: pd.DataFrame, place: Mapping[str, int], series: Mapping[str, Series], theme: Theme
 ) -> list[Plot]:
-    """Numbers of all series at the ends of the lines, in their colours, on two lines of type; '–' for none."""
-    across = math.ceil(len(series) / 2)
-    found = {}
-    for row in tables.rows(frame):
-        spread = plots.small(plots.interval(row.low, row.high) or _std(row)) if across == 1 else ""
-        found[row.row, row.series] = f"{rate_text(row.value)}{spread}"
+    """Numbers of all series at the ends of the lines, a column a series below its mark; '–' for none."""
+    found = {(row.row, row.series): rate_text(row.value) for row in tables.rows(frame)}
     notes = []
-    for line, middle in place.items():
-        texts = [
-            f"<span style='color:{one.ink(theme)}'>{found.get((line, key), '–')}</span>" for key, one in series.items()
-        ]
-        for start in range(0, len(texts), across):
-            height = middle + (0.22 if start else -0.22) * (len(texts) > 1)
-            words = "\N{EN SPACE}".join(texts[start : start + across])
-            notes.append(plots.end_note(height, words, TOKENS[theme]["ink"], 12, 12))
+    for number, (key, one) in enumerate(series.items(), 1):
+        ink, texts = one.ink(theme), {at: found.get((row, key), "–") for row, at in place.items()}
+        column = {"xref": "paper", "xanchor": "right", "xshift": 12 + COLUMN * number, "name": "column"}
+        notes.append(plots.note(1, 1, _sign(frame, key, one), 15, ink, **column, yref="paper", yanchor="bottom"))
+        notes += [plots.note(1, at, text, 12, ink, **column) for at, text in texts.items()]
     return notes
+
+
+def _numbers_of_two(
+    frame: pd.DataFrame, place: Mapping[str, int], series: Mapping[str, Series], theme: Theme
+) -> list[Plot]:
+    """Numbers of one or two series after their marks at the ends of the lines, one above the other; '–' for none."""
+    found = {
+        (row.row, row.series): f"{rate_text(row.value)}{plots.small(plots.interval(row.low, row.high) or _std(row))}"
+        for row in tables.rows(frame)
+    }
+    shifts = (-0.22, 0.22) if len(series) > 1 else (0.0,)
+    return [
+        plots.end_note(
+            at + shift, f"{_sign(frame, key, one)} {found.get((row, key), '–')}", one.ink(theme), 12, 12
+        )
+        for row, at in place.items()
+        for shift, (key, one) in zip(shifts, series.items(), strict=True)
+    ]  # fmt: skip
+
+
+def _sign(frame: pd.DataFrame, key: str, series: Series) -> str:
+    """The mark of a series as a letter, hollow where all of it was published."""
+    hollow = frame.loc[frame["series"] == key, "origin"].eq("published")
+    return MARKS[series.symbol][int(len(hollow) > 0 and hollow.all())]
 
 
 def _verdict(rows: pd.DataFrame) -> str:

@@ -693,6 +693,8 @@ def conditions(cache: QueryCache, view: View, frame: pd.DataFrame) -> FigureView
         missing += " –: not measured."
     if frame["origin"].eq("published").any():
         missing += " Hollow: published."
+    if len(drawn) > 2:
+        missing += " Numbers: a column a reader, below its mark."
     help_here = frame["condition"].isin(UNLABELLED).any()
     terms = shell.term("Balanced", BALANCED_HELP), " and ", shell.term("adapted", ADAPTED_HELP)
     helped: list[Component | str] = [*terms, ": by unlabelled responses. "]

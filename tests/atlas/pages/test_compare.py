@@ -323,11 +323,25 @@ def test_conditions_have_a_line_each_and_published_marks_are_hollow(asked: Query
     assert theirs.marker.color != ours.marker.color and "published" in theirs.hovertext[0]
     assert theirs.marker.color == TOKENS[view.theme]["ground"] and theirs.marker.symbol != ours.marker.symbol
     assert len(ours.x) == len(rows) and "groups" in ours.hovertext[0]
-    # Every mark has its number, in its colour.
-    numbers = [note.text for note in figure.layout.annotations if note.xref == "paper"]
-    for marks in (theirs, ours):
-        own = [text for text in numbers if f"color:{marks.marker.line.color}'" in text]
+    # Every mark has its number, in its colour and after the mark itself.
+    numbers = [note for note in figure.layout.annotations if note.xref == "paper"]
+    for marks, sign in ((theirs, "○"), (ours, "◆")):
+        own = [note.text for note in numbers if note.font.color == marks.marker.line.color]
         assert len(own) == len(rows) and sum("–" not in text for text in own) == len(marks.x)
+        assert all(text.startswith(f"{sign} ") for text in own)
+
+
+def test_numbers_of_many_readers_stand_in_columns_below_their_marks(asked: QueryCache, view: View) -> None:
+    three = dataclasses.replace(view, readers=(VAST, "fused/tiny/ur", TINY))
+    plot = readers.conditions(asked, three)
+    rows = len(plot.figure["layout"]["yaxis"]["ticktext"])
+    columns: dict[int, list[str]] = {}
+    for note in plot.figure["layout"]["annotations"]:
+        if note.get("name") == "column":
+            columns.setdefault(note["xshift"], []).append(note["text"])
+    assert [texts[0] for _, texts in sorted(columns.items())] == ["○", "◆", "■"]
+    assert all(len(texts) == 1 + rows for texts in columns.values())
+    assert max(columns) < plot.figure["layout"]["margin"]["r"] and "below its mark" in told(plot.sentence)
 
 
 def test_readers_of_the_roster_come_first_and_others_lead_to_theirs(asked: QueryCache, view: View) -> None:
