@@ -5,7 +5,6 @@ from __future__ import annotations
 import itertools
 import math
 import re
-import textwrap
 from collections.abc import Mapping, Sequence
 
 import numpy as np
@@ -76,7 +75,7 @@ def budget_curves(
             ink = token["soft"] if line.colour == token["edge"] else line.colour
             here = [value for value in rows.loc[rows["k"] == k, "value"] if values]
             printed.append(float([rows["value"].iloc[-1], *here][-1]))
-            parts = _in_two_lines(line.label, [figure_text(value) for value in here], 28 if values else 27)
+            parts = plots.in_two_lines(line.label, [figure_text(value) for value in here], 28 if values else 27)
             ends.append((float(rows["value"].iloc[-1]), "<br>".join(map(plain, parts)), ink))
     low, high = 0.0, 1.02
     if not unit:
@@ -99,15 +98,6 @@ def budget_curves(
     x, y = plots.budget_axis(budgets), plots.titled(axis, range=[low, high], tickformat=".1~f" if unit else None)
     margins = (64, 224, 24, 52) if values else (64, 192, 12, 52)
     return plots.plot(theme, margins, data, x, y, shapes=shapes, annotations=notes)
-
-
-def _in_two_lines(name: str, numbers: Sequence[str], width: int) -> list[str]:
-    """A name with numbers at its end, of which the name alone is cut."""
-    words: list[str] = name.split()
-    cut: list[str] = []
-    while len(parts := textwrap.wrap(" ".join([*words, *cut, *numbers]), width)) > 2 and len(words) > 1:
-        words, cut = words[:-1], ["…"]
-    return parts
 
 
 def _in_order(ends: Sequence[End], printed: Sequence[float], together: float) -> list[End]:

@@ -60,12 +60,14 @@ def layer_curves(
             }
             places = modal["at"], modal["accuracy"]
             data.append(plots.scatter(f"{name}, selected", *places, mode="markers+text", marker=look, **words))
-        ends.append((float(rows["accuracy"].iloc[-1]), plain(line.label, 20), line.colour))
+        label = "<br>".join(map(plain, plots.in_two_lines(line.label, [], 22)))
+        ends.append((float(rows["accuracy"].iloc[-1]), label, line.colour))
     drawn = [curve for curve in curves.values() if len(curve)]
     low = min((float(curve["low"].min()) for curve in drawn), default=0.0)
     high = max((float(curve["high"].max()) for curve in drawn), default=1.0)
     step = 0.06 * (high - low or 1.0)
-    notes = plots.end_notes(ends, step, high + step)
+    apart = [(1.4 + 1.3 * label.count("<br>")) * step for _, label, _ in ends]  # of one line of text, or two
+    notes = plots.end_notes(ends, apart, high + step)
     depth = plots.titled("Depth in the proxy", range=[0, 1.01], tickformat=".0%", showgrid=False)
     if one:
         ticks = [layer for layer in range(1, int(last) + 1) if layer == 1 or layer % max(round(last / 12), 1) == 0]

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import itertools
 import math
+import re
+import textwrap
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
@@ -242,6 +244,22 @@ def cosine_texts(values: Iterable[float]) -> list[str]:
     if any(0.9995 <= value < 1 for value in values):
         return [f"{value:.5f}".removeprefix("0") for value in values]
     return [cosine_text(value) for value in values]
+
+
+class _AtHyphens(textwrap.TextWrapper):
+    wordsep_re = re.compile(r"(\s+|[^\s-]*-)")
+
+
+def in_two_lines(name: str, numbers: Sequence[str], width: int) -> list[str]:
+    """A name with numbers at its end, of which the name alone is cut; hyphens break where spaces are not enough."""
+    words: list[str] = name.split()
+    cut: list[str] = []
+    while True:
+        text = " ".join([*words, *cut, *numbers])
+        for lines in (textwrap.wrap(text, width), _AtHyphens(width).wrap(text)):
+            if len(lines) <= 2 or len(words) == 1:
+                return lines
+        words, cut = words[:-1], ["…"]
 
 
 def figure_text(value: float) -> str:

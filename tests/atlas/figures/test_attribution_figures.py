@@ -268,6 +268,8 @@ def test_numbers_have_three_significant_digits() -> None:
 
 def test_of_a_long_name_with_its_number_the_name_is_cut() -> None:
     name = "Fused readout · SmolLM2-135M-Instruct · one more word and another"
-    assert figures._in_two_lines("READER", [".774"], 28) == ["READER .774"]
-    first, second = figures._in_two_lines(name, [".841"], 28)
+    assert plots.in_two_lines("READER", [".774"], 28) == ["READER .774"]
+    first, second = plots.in_two_lines(name, [".841"], 28)
     assert first.startswith("Fused readout") and second.endswith("… .841") and max(len(first), len(second)) <= 28
+    long = plots.in_two_lines("READER · SmolLM2-135M-Instruct, mean evidence", ["1.66"], 28)
+    assert long == ["READER · SmolLM2-135M-", "Instruct, mean evidence 1.66"]
