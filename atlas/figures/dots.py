@@ -14,7 +14,7 @@ from atlas.figures import plots, tables
 from atlas.figures.plots import rate_text
 from atlas.theme import READER_COLOURS, TOKENS, Plot, Theme, plain
 
-LINE_HEIGHT, LEAST_HEIGHT = 34, 22
+LINE_HEIGHT, LEAST_HEIGHT, CROWDED_HEIGHT = 34, 22, 28
 ROOM = 400  # pixels of lines before they move closer together
 LONGEST, LONGEST_SMALL = 40, 44  # letters of a name on one line of type, and of small ones
 LEFT, RIGHT = 252, 136  # margins of the names and of the numbers, in pixels
@@ -73,16 +73,18 @@ class Level:
     words: str
 
 
-def dots_height(rows: int) -> int:
+def dots_height(rows: int, least: int = LEAST_HEIGHT) -> int:
     """Height in pixels of figures with a line a reader."""
-    return 56 + 60 + max(min(LINE_HEIGHT * max(rows, 2), ROOM), LEAST_HEIGHT * rows)
+    return 56 + 60 + max(min(LINE_HEIGHT * max(rows, 2), ROOM), least * rows)
 
 
 def height_of(figure: Plot) -> int:
     """Height in pixels of a figure of this module, by its lines; names on several lines of type need more."""
     names = figure["layout"]["yaxis"].get("ticktext", ())
     tallest = max((16 * (1 + name.count("<br>")) for name in names), default=0)
-    return max(dots_height(len(names)), 56 + 60 + tallest * len(names))
+    crowded = len({trace["name"] for trace in figure["data"]}) > 2  # marks of one line, which lie apart
+    least = CROWDED_HEIGHT if crowded else LEAST_HEIGHT
+    return max(dots_height(len(names), least), 56 + 60 + tallest * len(names))
 
 
 def dot_rows(
