@@ -953,7 +953,7 @@ KINDS = {
         relationships.scores_builds,
     ),
     "reached": Kind(
-        "How close are our readouts to the best published?", _reached, fused.goal_frame, fused.goals_builds
+        "What do our readouts reach?", _reached, fused.goal_frame, fused.goals_builds
     ),
     "shorter": Kind(
         "Does the order hold on other prompts and shorter responses?", _panels, _panel_rows, _readers_of(_panel_rows)

@@ -300,7 +300,7 @@ FIGURES = {
         "Where do they end, and is the difference real?", readers.ends, _meta(readers.end_rows, here=True), grid=True
     ),
     "reached": PageFigure(
-        "How close are our readouts to the best published?", readouts.reached,
+        "What do our readouts reach?", readouts.reached,
         shell.FigureMeta(readouts.of_fused(readouts.goal_table), readouts.goals_builds, readers.first),
     ),
     "brings": PageFigure(

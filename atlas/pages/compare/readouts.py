@@ -243,7 +243,7 @@ def reached(cache: QueryCache, view: View) -> FigureView:
     published = frame[frame["answer"] == "paper"].set_index("row")["name"].map(_brief_name)
     names = {row: row for row in dict.fromkeys(frame["row"])}
     names |= {row: f"{row}\n({name})" for row, name in published.items()}
-    marks = "All measured here. "
+    marks = f"No number is published for {view.roster}: all are measured here. "
     if len(published):
         marks = "Hollow, named in brackets: the best published; no brackets: no published number. "
     marks += "" if frame["aim"].isna().all() else "Ticks: our own goals, set before anything was measured. "
