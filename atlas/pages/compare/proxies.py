@@ -581,12 +581,12 @@ def _arrows(frame: pd.DataFrame) -> str:
 
 
 def _nameless(figure: Plot) -> str:
-    """Readers whose marks have no room for a name, as a sentence; many of them on hover alone."""
+    """Readers whose marks have no room for a name, as a sentence; of many, how their names are found."""
     marks = [mark for trace in figure["data"] for mark in zip(trace["text"], trace["hovertext"], strict=True)]
     hover = [words for name, words in marks if not name]
     names = [words.partition("</b>")[0].removeprefix("<b>").partition(" · ")[0] for words in hover]
     if len(names) > shell.FEW_NAMES:
-        return "Hover for a name without room. "
+        return "Point at a mark without a name, or tap it, to read its name. "
     return f"Without room for a name: {'; '.join(names)}. " if names else ""
 
 
