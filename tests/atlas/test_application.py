@@ -443,7 +443,7 @@ def test_compare_puts_the_reference_first_and_tells_tests(asked: QueryCache, app
     assert tested["p_holm"] == 0.004 and tested["difference"] == pytest.approx(tested["value"] - first["value"])
     assert pd.isna(first["difference"]) and pd.isna(ends.loc[("reader-paper/vast/ur", "accuracy", 100), "p_holm"])
     assert (
-        "p = .004 after correction" in table
+        "corrected p = .004" in table
         and "before correction" in table
         and tested["together"] == 1
         and "Published" in table

@@ -205,7 +205,7 @@ def test_two_readers_stand_side_by_side_by_link(browser: Any) -> None:
     browser.click(".questions a[data-choices*='ends']")
     browser.until("return document.querySelector('#ends-place') !== null")
     ends = browser.run(ENDS).replace("\u00a0", " ")
-    assert "p = .004" in ends and "after correction" in ends
+    assert "corrected p = .004" in ends
     browser.click(".tabs a[data-choices*='conditions']")
     browser.until("return document.querySelector('.questions') && location.search.includes('tab=conditions')")
     browser.click(".questions a[data-choices*='every']")

@@ -505,13 +505,14 @@ def _end(end: dict[str, Any]) -> list[Component | str]:
         return parts
     untested = pd.isna(end["low"])
     range_text = " not tested" if untested else f" [{rate_text(end['low'])}, {rate_text(end['high'])}]"
-    range_text += " before correction" * bool(end["p_holm"] >= 0.05)  # which the interval may contradict
     parts += [html.Br(), plots.signed(end["difference"]), html.Span(range_text, className="soft")]
+    if end["p_holm"] >= 0.05:  # which the interval may contradict
+        parts += [html.Br(), html.Span("before correction;", className="soft")]
     if pd.notna(end["p_holm"]):
         raw = f"{p_words(end['p_value'])} before correction"
-        luck = ": may be luck" if end["p_holm"] >= 0.05 else ""
-        text = f"{corrected_words(end['p_value'], end['p_holm'])} after correction{luck}"
-        parts += [html.Br(), html.Span(text, className="soft", title=raw)]
+        text = f"corrected {corrected_words(end['p_value'], end['p_holm'])}"
+        lines = [f"{text}:", html.Br(), "may be luck"] if end["p_holm"] >= 0.05 else text
+        parts += [html.Br(), html.Span(lines, className="soft", title=raw)]
     return parts
 
 
