@@ -511,7 +511,8 @@ def _end(end: dict[str, Any]) -> list[Component | str]:
     if pd.notna(end["p_holm"]):
         raw = f"{p_words(end['p_value'])} before correction"
         text = f"corrected {corrected_words(end['p_value'], end['p_holm'])}"
-        lines = [f"{text}:", html.Br(), "may be luck"] if end["p_holm"] >= 0.05 else text
+        luck: list[Component | str] = [f"{text}:", html.Br(), "may be luck"]
+        lines = luck if end["p_holm"] >= 0.05 else [text]
         parts += [html.Br(), html.Span(lines, className="soft", title=raw)]
     return parts
 
