@@ -11,11 +11,12 @@ from typing import Any
 import pandas as pd
 import plotly.graph_objects as go
 
-from atlas.figures import plots, tables
+from atlas.figures import compare, plots, tables
 from atlas.figures.plots import Line, rate_text
 from atlas.theme import TOKENS, Mark, Plot, Theme, plain, rate_colours, readable, translucent
 from backend.inference.drift import p_words
 
+ONE_LINE = 27  # letters of a name beside a matrix of many rows
 FEW, MANY = 8, 16  # readers up to which the cells of a matrix show large numbers, and numbers at all
 OTHERS = (
     "diamond",
@@ -138,9 +139,15 @@ def agreement_matrix(frame: pd.DataFrame, names: Mapping[str, str], *, theme: Th
         pair = f"{plain(names[row['reader']])} and {plain(names[row['other']])}"
         words[y][x] = f"{pair}<br>{text}: {rate_text(float(row['value']))}"
     # Rows have a number and their name, columns the number alone: names above them would have to lie aslant.
-    parts = -1 if len(order) <= FEW else 1
+    few = len(order) <= FEW
+
+    def lines(name: str) -> list[str]:
+        # Many rows have no room for two lines each.
+        short = name if few else compare.short(name)
+        return [short] if not few and len(short) <= ONE_LINE else name.split(" · ", -1 if few else 1)
+
     labels = [
-        f"<b>{number}</b>  {'<br>'.join(plain(part, 36) for part in names[reader].split(' · ', parts))}"
+        f"<b>{number}</b>  {'<br>'.join(plain(part, 36) for part in lines(names[reader]))}"
         for number, reader in enumerate(order, start=1)
     ]
     scale = {

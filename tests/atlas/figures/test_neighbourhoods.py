@@ -138,3 +138,10 @@ def test_the_tree_joins_clusters_and_colours_pure_branches() -> None:
     assert list(named["Qwen"].y) == [1, 1, 2, 2, None]
     assert max(x for x in named["several families"].x if x is not None) == 0.9
     assert figures.tree_height(165) > 2000
+
+
+def test_names_beside_a_matrix_of_many_readers_stand_on_one_line() -> None:
+    names = {str(at): f"Proxy-{at}B-Instruct · response" for at in range(12)}
+    rows = [{"reader": "0", "other": other, "metric": "spearman", "value": 0.5} for other in list(names)[1:]]
+    labels = figures.agreement_matrix(pd.DataFrame(rows), names, theme="light")["layout"]["yaxis"]["ticktext"]
+    assert len(labels) == 12 and not any("<br>" in label for label in labels) and "response" in labels[0]
