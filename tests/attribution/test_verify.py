@@ -15,11 +15,12 @@ from typing import Any
 import numpy as np
 import pandas as pd
 import pytest
+from dash import html
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
 import backend.attribution.run
-from atlas.pages.attribute.comparison_answers import PAGE_UNSEEN, check_answer
+from atlas.pages.attribute.comparison_answers import PAGE_UNSEEN, QUOTED, check_answer
 from backend.attribution import verify as differences
 from backend.attribution.report import (
     digest,
@@ -782,6 +783,22 @@ def test_a_page_is_checked_by_the_data_in_it(report: Report, monkeypatch: pytest
     for nothing in (page[: page.index("<template")], "<!doctype html>"):
         with pytest.raises(AtlasError, match="no data of a report"):
             read_report(nothing)
+
+
+@pytest.mark.parametrize("before", [0, 20, 300])
+@pytest.mark.parametrize(
+    "was, now, seen, due",
+    [("4 pass", "47 pass", ["4"], ["47"]), ("", "and so", [], ["and so"]), ("x" * 900, "x" * 890, ["x"], ["x"])],
+)
+def test_the_words_that_differ_are_shown_and_marked(before: int, was: str, now: str, seen: Any, due: Any) -> None:
+    texts = [f"{'they do ' * before}{text} as enrolled. {'The rest is alike. ' * 60}" for text in (was, now)]
+    check = Check((PAGE,), shown=((texts[0], texts[1]),))
+    row = [part for part in check_answer(check)._traverse() if isinstance(part, html.Td)]
+    for cell, words in zip(row, (seen, due), strict=True):
+        marked = [part.children for part in cell.children if isinstance(part, html.Mark)]
+        assert len(marked) == len(words) and all(map(str.startswith, marked, words))
+    shown = ["".join(getattr(part, "children", part) for part in cell.children) for cell in row]
+    assert shown[0] != shown[1] and all(len(text) <= QUOTED + 2 for text in shown)
 
 
 def test_a_difference_is_told_with_both_values_and_its_place() -> None:

@@ -6,6 +6,7 @@ import json
 import math
 from collections.abc import Mapping, Sequence
 from difflib import SequenceMatcher
+from itertools import takewhile
 from types import SimpleNamespace
 from typing import TYPE_CHECKING, Any
 from urllib.parse import urlencode
@@ -58,6 +59,7 @@ from backend.store import page_queries
 if TYPE_CHECKING:
     from backend.attribution.verify import Check
 QUOTED = 400  # characters of a text that a changed page shows
+BEFORE = 80  # of them before the first one in which two long texts differ
 OPEN = 5  # differences that are shown at once
 P_HELP = (
     "How often the same traces, shuffled into two windows at random, look at least as different. At .05 or below the "
@@ -562,18 +564,32 @@ def _differences(found: Sequence[str]) -> Component:
 
 def _pairs(heads: Sequence[str], rows: Sequence[Sequence[str]], what: str = "What was changed") -> Component:
     """Texts or values of a changed report, each with what it should be, and where the two part."""
-    cut = [[short(text, QUOTED) for text in row] for row in rows]
-    body = [html.Tr([html.Td(part, dir="auto") for part in (*row[:-2], *_marked(*row[-2:]))]) for row in cut]
+    cells = [[*(short(part, QUOTED) for part in place), *_marked(*_around(was, now))] for *place, was, now in rows]
+    body = [html.Tr([html.Td(part, dir="auto") for part in row]) for row in cells]
     return html.Div(shell.small_table(heads, body, what, "small"), className="preview-table")
+
+
+def _around(*texts: str) -> list[str]:
+    """Two texts, long ones from shortly before their first difference on."""
+    one, other = (" ".join(text.split()) for text in texts)
+    alike = sum(1 for _ in takewhile(lambda pair: pair[0] == pair[1], zip(one, other, strict=False)))
+    start = alike - BEFORE
+    if one == other or start <= 0 or max(len(one), len(other)) <= QUOTED:
+        return [short(one, QUOTED), short(other, QUOTED)]
+    cut = one.find(" ", start, alike) + 1 or start
+    return [short(f"… {text[cut:]}", QUOTED) for text in (one, other)]
 
 
 def _marked(one: str, other: str) -> list[list[Component | str]]:
     """Two texts, in which the words are marked that the other one does not have there."""
     first, second = one.split(), other.split()
+    cut, marked = "…" in (one[-1:], other[-1:]), False
     shown: list[list[Component | str]] = [[], []]
     for kind, *ends in SequenceMatcher(None, first, second, autojunk=False).get_opcodes():
+        # Long texts end at other words after a first difference, which says nothing.
+        alike = kind == "equal" or (cut and marked and (ends[1], ends[3]) == (len(first), len(second)))
+        marked = marked or not alike
         for words, parts in zip((first[ends[0] : ends[1]], second[ends[2] : ends[3]]), shown, strict=True):
             said = " ".join(words)
-            alike = kind == "equal" or (len(words) == 1 and said.endswith("…"))  # where a long text is cut
             parts += [said if alike else html.Mark(said), " "] if words else []
     return [parts or ["nothing"] for parts in shown]
