@@ -40,7 +40,6 @@ from backend.attribution.report_words import (
     running_bounds,
     same_limit,
     shares_note,
-    short_of,
     span_words,
     steps_of,
     stop_withheld,
@@ -68,6 +67,9 @@ NAMED = 3  # most members of a family that a headline names
 CHART_WIDTH, CHART_HEIGHT, AXIS_X, AXIS_Y, RIGHT = 720, 128, 104, 86, 172
 FRAME = {"width": CHART_WIDTH, "height": CHART_HEIGHT, "left": AXIS_X, "right": CHART_WIDTH - RIGHT, "floor": AXIS_Y}
 """Size of a chart, and the sides of its axes."""
+Label = tuple[float, str, str]
+"""Height of a label of the chart of evidence, its words and what it names."""
+LABEL = 17  # percent of the lowest chart of evidence that a line of text takes
 MOMENT = re.compile(r"\d{4}-\d\d-\d\dT\d\d:\d\d:\d\d\+00:00")  # as facts of an enrolment have it
 SUPERSCRIPTS = str.maketrans("0123456789", "⁰¹²³⁴⁵⁶⁷⁸⁹")
 ON_A_CLAIM = {
@@ -516,10 +518,8 @@ def write_html(report: Report) -> str:
             results["spread"]["points"],
             results["log10_ratio_others"] if results["level"] == "family" else None,
             results["subject"],
+            odds_words(results["running"][-1]["log10_ratio_others"], running_bounds(report)[-1]),
         ),
-        short=[odds_words(results["running"][-1]["log10_ratio_others"], running_bounds(report)[-1]), *short.split(", ")]
-        if (short := short_of(report))
-        else [],
     )
 
 
@@ -528,32 +528,53 @@ def evidence_chart(
     spread: Sequence[Mapping[str, Any]],
     family: float | None = None,
     subject: str | None = None,
+    end: str = "",
 ) -> dict[str, Any]:
-    """Coordinates of "evidence against K": a line in the order of arrival, a band over random orders.
+    """Coordinates of "evidence against K", in percent: a line in the order of arrival, a band over random orders.
 
     family : log10 ratio of the source's family, marked after all traces, where the answer is about that.
-    subject : the source, without which points are hollow where another one leads.
+    subject : the source, without which points are hollow where another one leads. end : label of the line's end.
     """
     values: list[float] = [row["log10_ratio_others"] for row in running]
     values += [row[key] for row in spread for key in ("low", "high")]
     values += [] if family is None else [family]
     low, high = min([*values, -2.5]), max([*values, 2.5])
     last = max(int(running[-1]["traces"]), 2)
-    x, y = axes(last, low, high)
+
+    def x(k: float) -> float:
+        return round(100 * math.log(k) / math.log(last), 2)
+
+    def y(value: float) -> float:
+        return round(100 * (high - value) / (high - low), 2)
+
     hollow = [row for row in running if subject is not None and row["leader"] != subject]
     upper = [f"{x(row['traces'])},{y(row['high'])}" for row in spread]
     lower = [f"{x(row['traces'])},{y(row['low'])}" for row in reversed(spread)]
     ticks = [k for k in (1, 2, 5, 10, 20, 50, 100, 200, 500, 1000, 10_000, 100_000) if k < last * 0.8] + [last]
+    rules = [(y(2), "100 to 1 for"), (y(-2), "100 to 1 against")]
+    ends: list[Label] = [(y(running[-1]["log10_ratio_others"]), end, "end")] if end else []
+    ends += [] if family is None else [(y(family), "its family", "family")]
     return {
-        **FRAME,
         "line": " ".join(f"{x(row['traces'])},{y(row['log10_ratio_others'])}" for row in running),
         "hollow": [(x(row["traces"]), y(row["log10_ratio_others"])) for row in hollow],
         "band": " ".join(upper + lower),
         "ticks": [(x(k), f"{k:,}") for k in ticks],
         "marks": [(y(mark), words) for mark, words in axis_odds(low, high).items()],
-        "rules": [(y(2), "100 to 1 for"), (y(-2), "100 to 1 against")],
+        "rules": rules,
+        "labels": _placed(rules, ends),
         "family": None if family is None else (x(last), y(family)),
     }
+
+
+def _placed(rules: Sequence[tuple[float, str]], ends: Sequence[Label]) -> list[tuple[float, float, str, str]]:
+    """Labels with height and place: of rules at their heights, others moved away where they would meet one."""
+    placed = [(height, height, words, "rule") for height, words in rules]
+    for height, words, kind in ends:
+        place, direction = height, 1 if height > min(placed, key=lambda one: abs(one[0] - height))[0] else -1
+        while met := [other for _, other, *_ in placed if round(abs(other - place), 2) < LABEL]:
+            place = round(direction * max(direction * other for other in met) + direction * LABEL, 2)
+        placed.append((height, place, words, kind))
+    return placed
 
 
 def axes(

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import math
 import re
 from typing import Any
@@ -18,6 +19,7 @@ from backend.attribution.report_page import (
     font_faces,
     judge_words,
     meanings,
+    odds_words,
     paper_words,
     rates_of,
     ratio_words,
@@ -193,6 +195,7 @@ def test_a_family_has_its_own_mark_and_ratios_their_bounds() -> None:
     led = evidence_chart([row | {"leader": "ab"[row["traces"] == 1]} for row in running], [], None, "a")
     assert led["hollow"] == [tuple(map(float, led["line"].split()[0].split(",")))]
     assert chart["family"][1] < float(chart["line"].rpartition(",")[2]), "above the line of the source"
+    assert [height == place for height, place, *_ in chart["labels"]] == [True] * 3
     candidates = [{"source": source, "probability": p, "log10_ratio": r} for source, p, r in
                   (("a", 0.6, 0.0), ("b", 0.4 - 1e-9, math.log10(0.6 / (0.4 - 1e-9))), ("c", 1e-9, 4.56))]  # fmt: skip
     results = {"stated": True, "subject": "a", "candidates": candidates}
@@ -200,6 +203,20 @@ def test_a_family_has_its_own_mark_and_ratios_their_bounds() -> None:
     assert bounds_of(report) == {"a": "", "b": "", "c": "≥ "}
     results["stated"] = False
     assert bounds_of(report) == {}
+
+
+@pytest.mark.parametrize("last", [-9.0, -2.1, -1.9, 0.0, 1.9, 2.0, 2.1, 9.0])
+@pytest.mark.parametrize("family", [None, 2.2, 4.0])
+def test_labels_of_the_chart_stand_at_their_heights_or_next_to_them(last: float, family: float | None) -> None:
+    running = [{"traces": k, "log10_ratio_others": last} for k in (1, 40)]
+    chart = evidence_chart(running, [], family, end=odds_words(last, ""))
+    rules, ends = chart["labels"][:2], chart["labels"][2:]
+    assert [(place, words) for _, place, words, _ in rules] == chart["rules"]
+    assert [words for _, _, words, _ in ends] == [odds_words(last, "")] + ["its family"] * (family is not None)
+    assert ends[0][0] == float(chart["line"].rpartition(",")[2])
+    places = [place for _, place, *_ in chart["labels"]]
+    assert all(abs(one - other) >= 16.9 for one, other in itertools.combinations(places, 2))
+    assert all(abs(place - height) <= 35 for height, place, *_ in ends)
 
 
 def test_the_box_of_the_answer_is_called_as_the_answer() -> None:
