@@ -84,11 +84,14 @@ def evidence_curve(report: Mapping[str, Any], *, theme: Theme, level: float | No
             end = f"{stated},<br>{short.replace(', ', ',<br>')}"
         ends.append((last, f"<b>{end}</b>", token["accent-ink"]))
     low, high = plots.reach([*values, decided, -decided], 0.08)
-    if results["stated"]:
-        ends.append((decided, "a hundred to one for", token["soft"]))
-        ends.append((-decided, "a hundred to one against", token["soft"]))
     room = [0.105 * (1 + text.count("<br>")) * (high - low) for _, text, _ in ends]
     notes = plots.end_notes(ends, room, high, 14)
+    moved = [(end[0], note) for end, note in zip(ends, notes, strict=True) if note["y"] != end[0]]
+    shapes += plots.leaders([goal for goal, _ in moved], [note for _, note in moved], 14)
+    if results["stated"]:  # inside, so that no other label moves them off their lines
+        place = {"xref": "paper", "xanchor": "left", "yanchor": "bottom", "xshift": 4}
+        for threshold, side in ((decided, "for"), (-decided, "against")):
+            notes.append(plots.note(0, threshold, f"a hundred to one {side}", 13, token["soft"], **place))
     after = (stop_at(results.get("stop"), level) or {}).get("enough_after")
     if after and after <= n:
         shapes.append(plots.upright(after, token["accent"], 1, "dot", xref="x"))

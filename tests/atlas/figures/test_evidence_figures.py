@@ -127,6 +127,8 @@ def test_the_curve_draws_arrival_order_spread_rule_and_stop(report: dict[str, An
     assert [shape.x0 for shape in figure.layout.shapes if shape.x0 == shape.x1] == [6]
     end = "<b>at least 320 to 1 for:<br>the tests reach no further</b>"
     assert "enough after 6 traces" in texts(figure) and end in texts(figure)
+    heights = {note.text: note.y for note in figure.layout.annotations}
+    assert (heights["a hundred to one for"], heights["a hundred to one against"]) == (2.0, -2.0)
     assert list(figure.layout.yaxis.ticktext) == ["1 to 100", "1 to 10", "even", "10 to 1", "100 to 1"]
     assert figure.layout.xaxis.tickvals[-1] == 12
     levels = [{"error_rate": 0.01, "enough_after": 9}, {"error_rate": 0.05, "enough_after": 6}]
