@@ -221,10 +221,16 @@ def landing(
     own = everyone[everyone["source"] == claimed]
     placed = everyone.merge(nearest[["source", "rank"]], on="source").sort_values("rank")
     own_places, places, all_places = (list(tables.rows(rows, "x", "y")) for rows in (own, placed, everyone))
-    labels = _shared_labels(places, list(placed["rank"].astype(str)))
+    own_ranks = list(placed["rank"].astype(str))
+    labels = _shared_labels(places, own_ranks)
     # Positions as on the narrowest drawing, where there is least room; a blank on each side keeps labels apart.
     near, every = ([(SMALL * x, SMALL * y) for x, y in part] for part in ([*own_places, *places], all_places))
     sides = label_sides(near, [*own["name"], *(f" {label} " for label in labels)], every, fixed=len(own))[len(own) :]
+    # What several share stands right of the rightmost, where none of their rings is.
+    sides = [
+        "middle right" if label not in ("", rank) else side
+        for label, rank, side in zip(labels, own_ranks, sides, strict=True)
+    ]
     ranks = [f"<b>{rank}</b>" for rank in placed["rank"]]
     hover = [f"{rank} · {plain(name)}" for rank, name in zip(ranks, placed["name"], strict=True)]
     look: Plot = {

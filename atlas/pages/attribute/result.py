@@ -493,7 +493,12 @@ def landing(report: Report, cache: QueryCache, view: View) -> Component:
         "Cosine between the mean fingerprint of these traces and the ",
         shell.term("signature", "Mean fingerprint of a source over all its prompts, in the original space"),
         f" of every source on {domain}. "
-        + ("The traces get no point of their own on a projection: the numbers mark their nearest. " if drawn else "")
+        + (
+            "The traces get no point of their own on a projection: rings mark their nearest, with the ranks of the "
+            "table. Rings that touch share one label; each tells its own on hover. "
+            if drawn
+            else ""
+        )
         + f"Nearness says what the traces are like, "
         f"{'the ratio above who made them' if report['results']['stated'] else 'and not who made them'}. "
         f"n = {len(frame)} sources.",

@@ -232,6 +232,7 @@ def test_the_nearest_sources_are_numbered_on_the_map() -> None:
     figure = evidence.landing(crowd, ranks, family_marks(["GPT", "Phi"]), theme="dark")
     marked = next(trace for trace in figure.data if trace.name == "nearest to the traces")
     assert marked.text == ("<b>1 to 5</b>", "", "", "", "") and len(marked.hovertext) == 5
+    assert marked.textposition[0] == "middle right"
 
 
 def test_power_of_the_drift_test_marks_the_window() -> None:
