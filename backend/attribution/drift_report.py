@@ -7,6 +7,7 @@ with the hashes of files, traces and enrolment, the seed and the settings, and n
 from __future__ import annotations
 
 import json
+import math
 import re
 import shlex
 from collections import Counter
@@ -38,7 +39,7 @@ MARKDOWN = re.compile(r"^(#{1,6} |\s*[-*+] |\s*\d+\. |```|\|.*\|)|\*\*\S|`[^`\n]
 MEASURES = {
     "words": "Length of a response, median",
     "markdown": "Responses with Markdown",
-    "alike": "Most common opening (first two words)",
+    "alike": "Most common opening of each (first two words)",
 }
 MEASURE_MEANINGS = {
     "words": "Half of the responses have fewer words, half have more.",
@@ -399,16 +400,29 @@ def compare_measures(test: Mapping[str, Any]) -> list[list[str]]:
     if drift.verdict(test) != drift.DIFFERENT or not all(found[:2]):  # of a rival, nothing may have been compared
         return []
 
-    def text(one: Mapping[str, float] | None, name: str) -> str:
+    sizes = [_compared(test, window) for window in test["windows"]]
+
+    def text(one: Mapping[str, float] | None, size: int, name: str) -> str:
         if one is None:
             return "–"
-        return (
-            f"{f'{one[name]:,.1f}'.removesuffix('.0')} words"
-            if name == "words"
-            else f"{100 * one[name]:.3g} % of responses"
-        )
+        if name == "words":
+            return f"{f'{one[name]:,.1f}'.removesuffix('.0')} words"
+        many = round(size * one[name])
+        counted = all(sizes) and math.isclose(many, size * one[name], abs_tol=1e-6)
+        return f"{many:,} of {size:,} responses" if counted else f"{100 * one[name]:.3g} % of responses"
 
-    return [[words, *(text(one, name) for one in found)] for name, words in MEASURES.items()]
+    return [
+        [words, *(text(one, size, name) for one, size in zip(found, sizes, strict=True))]
+        for name, words in MEASURES.items()
+    ]
+
+
+def _compared(test: Mapping[str, Any], window: Mapping[str, Any]) -> int:
+    """Responses of a window that were measured; 0 where an answer does not say how many."""
+    if test.get("rivals"):  # those that answer the prompts of all three
+        return 0
+    whole = len(window["traces"]) == window["total"]
+    return min(int(test.get("prompts", len(window["traces"]) * whole)), MOST)
 
 
 def worth_of(test: Mapping[str, Any], enrolment: Enrolment, window: Window) -> dict[str, Any]:

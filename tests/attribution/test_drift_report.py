@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 import shlex
 import signal
 from collections.abc import Iterator
@@ -215,6 +216,9 @@ def test_the_page_says_what_the_answer_says(folder: Path) -> None:
     assert told["next_step"] in sent and told["next_step"] in text and size_words(told) in text
     for name, *values in compare_measures(told):
         assert name in page and name in text and f"{name}: {' against '.join(values)}" in sent
+        assert name.startswith("Length") or all(re.fullmatch(r"\d+ of 12 responses", value) for value in values)
+    for unsure in ({"rivals": [{}]}, {"windows": [window | {"total": 99} for window in told["windows"]]}):
+        assert all("%" in value for _, *values in compare_measures(told | unsure)[1:] for value in values)
     assert told["sentence"] == sentence(told) and told["expected"] == expected(told["power"], told["paired"])
 
 
