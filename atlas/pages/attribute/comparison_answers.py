@@ -448,7 +448,7 @@ def _power_section(rows: pd.DataFrame, window: int, theme: Theme, expected: str)
     body = []
     for one in tables.rows(rows.sort_values(["scenario", "k"])):
         low, high = (f"{100 * end:.0f}" for end in plots.wilson(one.value, one.n))
-        cells = map(number_cell, (f"{one.k:,}", f"{100 * one.value:.0f} %", f"{low} to {high} %"))
+        cells = map(number_cell, (f"{int(one.k):,}", f"{100 * one.value:.0f} %", f"{low} to {high} %"))
         body.append(html.Tr([html.Td(DRIFT_KINDS.get(one.scenario, one.scenario)), *cells]))
     children = [
         html.H2(title),
