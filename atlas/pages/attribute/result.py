@@ -311,8 +311,13 @@ def mixture(report: Report, show: Section) -> Component | None:
     if not body:
         return show("mixture", sentence, html.Div(), table=False)
     heads = ["source", "family", "", "share of the traces", "95 % interval"]
+    table = shell.small_table(heads, body, QUESTIONS["mixture"], "small wide candidates")
+    if found["outcome"] == "cannot tell":  # intervals that begin above 0 would look like an answer
+        note = html.P(shares_note(report), className="hint long")
+        folded = html.Details([html.Summary("Show the shares that fit best"), note, table], className="folded")
+        return show("mixture", sentence, folded, table=False)
     sentence.append(f" {shares_note(report)}")
-    return show("mixture", sentence, shell.small_table(heads, body, QUESTIONS["mixture"], "small wide candidates"))
+    return show("mixture", sentence, table)
 
 
 def readers(report: Report, show: Section) -> Component | None:
