@@ -546,7 +546,7 @@ def _looks(looks: list[Any]) -> Component:
         prompts, evidence = (KINDS[look.kind], counted) if look.traces else ("", "")
         rows.append(pieces.row(_time(look.at), f"{look.traces:,}", prompts, evidence))
     note = [html.P(OTHER, className="sentence")] if any(look.kind not in COUNTED for look in looks) else []
-    return html.Div([pieces.scrolling(pieces.table(heads, rows)), *note])
+    return html.Div([pieces.scrolling(pieces.table(heads, rows, "wide watch-looks")), *note])
 
 
 def _time(at: float) -> str:
