@@ -249,6 +249,19 @@ def test_power_of_the_drift_test_marks_the_window() -> None:
     assert texts(figure) == ["same source (false alarms)", "another family"]
 
 
+def test_shares_that_show_nothing_are_folded(report: dict[str, Any]) -> None:
+    subject = report["results"]["subject"]
+    row = {"source": subject, "family": "GPT", "share": 0.6, "low": 0.2, "high": 0.9}
+    for outcome, folded in (("cannot tell", True), ("mixture", False)):
+        found = {"outcome": outcome, "sentence": "Said.", "subject": subject, "source": subject, "shares": [row]}
+        shown = result.mixture(
+            report | {"results": report["results"] | {"mixture": found}}, sections.sections_of(report)
+        )
+        assert shown is not None
+        classes = {getattr(part, "className", ""): str(part) for part in shown._traverse()}
+        assert ("Shares hold" in classes["sentence"], "folded" in classes) == (not folded, folded)
+
+
 def test_tables_hold_every_source_and_trace(report: dict[str, Any]) -> None:
     candidates = result.rows("candidates", report)
     assert set(candidates["source"]) == set(SOURCES) and candidates["probability"].is_monotonic_decreasing
