@@ -193,7 +193,7 @@ def confusion_matrix(
     y = {**axis, **named, "autorange": "reversed"}
     letters = max(map(len, cut), default=0)  # of the longest name, which the margins hold
     turned = max(map(len, [*heads, "other family"]))
-    below = round(34 + 4.8 * turned) if zoom and not many else 76
+    below = round(48 + 5.2 * turned) if zoom and not many else 76
     left = 84 + 5 * letters if zoom else 112
     aside = {"xanchor": "right", "xshift": 20 - left, "textangle": -90}
     annotations.append(plots.page_note(0, 0.5, "True source", 13, token["soft"], **aside))
