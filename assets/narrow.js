@@ -90,6 +90,14 @@
     return key;
   }
 
+  // A name with a number at its end in so many letters, of which the name is cut.
+  function shortened(text, most) {
+    const words = text.replace(/<br>/g, " ").split(" "), number = words.pop(), all = words.length;
+    const joined = () => [...words, ...(words.length < all ? ["…"] : []), number].join(" ");
+    while (words.length > 1 && bare(joined()).length > most) words.pop();
+    return joined();
+  }
+
   // Pixels that words at the right of marks may need beyond the drawing.
   function beyond(data, layout) {
     const texts = data.filter((trace) => /text/.test(trace.mode) && /right/.test(trace.textposition)).flatMap((trace) => trace.text);
@@ -231,7 +239,8 @@
         headsApart(cells, layout, across, drawing);
       }
       if ((heat || right) && yaxis.ticktext) {
-        const most = Math.floor(margin[side] / LETTER) - 1;
+        const titled = (layout.annotations || []).some((note) => note.textangle === -90 && note.y !== 1);
+        const most = Math.floor((margin[side] - (titled ? LINE : 0)) / LETTER) - 1;
         yaxis.ticktext = yaxis.ticktext.map((name) => bare(name).split("<br>")
           .map((line) => (line.length > most ? line.slice(0, most - 1) + "…" : line)).join("<br>"));
       }
@@ -266,7 +275,7 @@
       margin.t = Math.max(margin.t, text.length * LINE + 16);
     }
     layout.annotations = (layout.annotations || []).concat(key.map((note, i) => ({
-      ...note, text: (note.sign === undefined && note.name !== "head" ? "━ " : "") + note.text.replace(/<br>/g, " "), x: 0, y: 0, yref: "paper", xanchor: "left", yanchor: "top", yshift: -below - i * LINE,
+      ...note, text: (note.sign === undefined && note.name !== "head" ? "━ " : "") + shortened(note.text, Math.floor((width - 2 * EDGE) / LETTER) - 2), x: 0, y: 0, yref: "paper", xanchor: "left", yanchor: "top", yshift: -below - i * LINE,
       xshift: EDGE - margin.l,
     })));
     const own = data.map((trace) => ({
@@ -286,9 +295,7 @@
     const most = Math.floor((margin.r - 24) / LETTER);
     const before = notes.map((note) => note.y);
     notes.forEach((note, i) => {
-      const words = note.text.replace(/<br>/g, " ").split(" "), number = words.pop(), all = words.length;
-      while (words.length > 1 && [...words, "…", number].join(" ").length > most) words.pop();
-      note.text = [...words, ...(words.length < all ? ["…"] : []), number].join(" ");
+      note.text = shortened(note.text, most);
       if (i) note.y = Math.max(note.y, notes[i - 1].y + pitch);
     });
     for (let i = notes.length - 1, top = high; i >= 0; i--) top = (notes[i].y = Math.min(notes[i].y, top - pitch));
