@@ -69,6 +69,8 @@
 
   window.dash_clientside = Object.assign({}, window.dash_clientside, {
     attribute: {
+      // A secret of this page, by which files that arrive together begin one session.
+      visit: () => [...crypto.getRandomValues(new Uint8Array(16))].map((byte) => byte.toString(16).padStart(2, "0")).join(""),
       watch: function () {
         if (!window.atlasDropsWatched) {
           window.atlasDropsWatched = true;

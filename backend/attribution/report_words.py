@@ -386,7 +386,8 @@ def rule_met(report: Report) -> str:
     erring = "the nearest other source passed as the claim" if results["claimed"] else "a wrong source was named"
     rate = ""
     if wrong:
-        rate = f", and with it {erring} in {percent_text(wrong['value'])} of {wrong['n']:,} {many}: "
+        share = percent_text(wrong["value"]) if wrong["value"] else "none"
+        rate = f", and with it {erring} in {share} of {wrong['n']:,} {many}: "
         rate += "this carries the answer"
     return f"The rule needs {100 * least:g} %{rate}. As a number alone, {many} back {percent_text(bound)} at most"
 

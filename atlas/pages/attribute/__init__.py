@@ -79,6 +79,7 @@ def layout(**query: str) -> Component:
         *question.stores(link),
         *clocks,
         dcc.Store(id="attr-carried"),
+        dcc.Store(id="attr-visit"),
         dcc.Store(id="attr-made", data=["one", mode]),
     ]
     return html.Div([*stores, html.Div(root, id="attr-root", className="attr")], className="column")
@@ -120,6 +121,7 @@ def register(app: Dash) -> None:
     for part in (intake, question, work, comparisons):
         part.register(app)
     _figures(app)
+    sections.client(app, "visit", "attr-visit.data", "attr-visit.id", prevent=False)
     sections.client(app, "copy", "attr-copy.children", "attr-copy.n_clicks")
 
     @sections.callback(

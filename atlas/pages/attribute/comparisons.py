@@ -257,8 +257,8 @@ def _receive(app: Dash, part: Part, kind: str) -> None:
     if both:
         outputs += f" {part.prefix}-{list(part.files)[1]}-upload.data*"
 
-    @sections.callback(app, outputs, f"{place}.contents {place}-remove.n_clicks", f"{place}.filename")
-    def receive(contents: Any, _remove: Clicks, names: Any) -> Any:
+    @sections.callback(app, outputs, f"{place}.contents {place}-remove.n_clicks", f"{place}.filename attr-visit.data")
+    def receive(contents: Any, _remove: Clicks, names: Any, visit: Text) -> Any:
         second = [no_update] if both else []
         if ctx.triggered_id == f"{place}-remove":
             return None, None, None, *second
@@ -268,7 +268,7 @@ def _receive(app: Dash, part: Part, kind: str) -> None:
         try:
             if len(given) > 2:
                 raise AtlasError(f"{len(given)} files were dropped, and there are two windows", "Drop two of them")
-            session = visitor.opened_session()
+            session = visitor.opened_session(visit)
             stored = [
                 intake.reference(visitor.service().upload(session, name, intake.decoded(content)))
                 for name, content in given

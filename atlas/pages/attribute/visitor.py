@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import hashlib
 import hmac
+import re
 import secrets
 from typing import Any
 
@@ -24,6 +25,7 @@ from backend.service.service import Service
 from backend.service.uploads import DeniedError
 
 COOKIE = "atlas_session"
+VISIT = re.compile(r"[0-9a-f]{32}")
 PRESS = "Press the button to start again"
 WINDOWS_CASE = of_windows(None).case
 
@@ -64,11 +66,16 @@ def admitted() -> str:
     return session()
 
 
-def opened_session() -> str:
-    """As :func:`admitted`, with a new session where there is none; only inside a callback."""
+def opened_session(visit: str | None = None) -> str:
+    """As :func:`admitted`, with a new session where there is none; only inside a callback.
+
+    visit : secret that the page made when it opened. Files that arrive together begin one session by it: with one each,
+    all but the last would be lost.
+    """
     key = admitted()
     if not key:
-        key = secrets.token_urlsafe(32)
+        begun = visit is not None and VISIT.fullmatch(visit)
+        key = _sign(f"session of {visit}") if begun else secrets.token_urlsafe(32)
         access.set_cookie(ctx.response, COOKIE, f"{key}.{_sign(key)}")
     return key
 

@@ -374,6 +374,8 @@ def test_a_bound_below_what_the_rule_needs_stands_beside_the_number_that_passed(
     row = {"metric": "verdict_nearest_claim_supported", "value": 0.002, "n": 500, "sentence": None}
     note = facts({**passed, "validation": {"traces": 10, "rows": [row]}})["Probability"][1]
     assert "the nearest other source passed as the claim in 0.2 % of 500 tests of 10 traces: this carries" in note
+    none = facts({**passed, "validation": {"traces": 10, "rows": [{**row, "value": 0.0}]}})["Probability"][1]
+    assert "passed as the claim in none of 500 tests" in none
 
 
 def test_facts_about_a_family_state_the_family_first(enrolment: Enrolment) -> None:

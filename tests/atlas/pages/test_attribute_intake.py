@@ -3,7 +3,12 @@
 from __future__ import annotations
 
 import io
+from types import SimpleNamespace
 
+import pytest
+from flask import Flask, Response
+
+from atlas.pages.attribute import visitor
 from atlas.pages.attribute.intake import NONE, ROLES, given, offered
 from backend.intake import Columns, peek
 
@@ -35,3 +40,22 @@ def test_columns_are_shown_as_they_are_where_none_is_recognised() -> None:
     assert layout.columns.response is None and layout.fields == ("asked", "place", "said")
     assert len(rows) == 3
     assert rows[0][1] == {"asked": "Why 0?", "place": "here", "said": "Because 0."}
+
+
+def test_files_that_arrive_together_begin_one_session(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Requests that were sent before an answer brought the cookie; the page's secret is in all of them."""
+    server = Flask("page")
+    server.extensions["attribution"] = SimpleNamespace(secret=b"of this server")
+
+    def begun(visit: str | None, cookie: str = "") -> tuple[str, str]:
+        response = Response()
+        monkeypatch.setattr(visitor, "ctx", SimpleNamespace(response=response))
+        with server.test_request_context(headers={"Cookie": cookie} if cookie else {}):
+            key = visitor.opened_session(visit)
+        return key, response.headers.get("Set-Cookie", "").partition(";")[0]
+
+    first, second, other = begun("0a" * 16), begun("0a" * 16), begun("0b" * 16)
+    assert first == second and first[1] and other[0] != first[0]
+    assert begun("0b" * 16, cookie=first[1]) == (first[0], ""), "a session that there is stays"
+    for unfit in (None, "", "short", "0A" * 16, "0a" * 17):
+        assert begun(unfit)[0] != begun(unfit)[0]
