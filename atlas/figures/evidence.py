@@ -167,7 +167,7 @@ def contributions(report: Mapping[str, Any], *, theme: Theme, chosen: int = 0) -
 
 def leave_one_out(report: Mapping[str, Any], *, theme: Theme) -> go.Figure:
     """The log10 ratio against the best other source without each trace."""
-    token, results = TOKENS[theme], report["results"]
+    token = TOKENS[theme]
     traces = weightiest(report["traces"])
     places = _places(traces)
     remaining = [float(trace["log10_without"]) for trace in traces]
@@ -193,7 +193,7 @@ def leave_one_out(report: Mapping[str, Any], *, theme: Theme) -> go.Figure:
     # Beside the drawing: dots and stems lie on the lines.
     ends = sorted([(whole, "all traces", token["accent-ink"]), (0.0, "below: another<br>leads", token["soft"])])
     notes = plots.end_notes(ends, 0.2 * (high - low + 2 * room))
-    y = plots.titled(f"plain log10 sum, {plain(results['subject'], 20)} : best other", range=[low - room, high + room])
+    y = plots.titled("plain log10 sum : best other", range=[low - room, high + room])
     return plots.figure(theme, (64, 104, 8, 52), data, _trace_axis(traces), y, shapes=shapes, annotations=notes)
 
 

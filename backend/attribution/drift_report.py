@@ -49,8 +49,9 @@ MEASURE_MEANINGS = {
 }
 """What each of :data:`MEASURES` is."""
 SAME_RESPONSES = "Both files hold the same responses. They will be found alike, whatever model wrote them."
-OTHER_WINDOW = "Choose the file of the other window: these two hold the same responses."
 """What is said before equal files are compared."""
+ROLE = re.compile(r" \((the traces|the reference|rival \d+|(first|second) window)\)$")
+OTHER_WINDOW = "Choose the file of the other window: these two hold the same responses."
 
 
 def standardised(fingerprints: Floating, enrolment: Enrolment) -> Doubles:
@@ -336,10 +337,15 @@ def verdict_words(test: Mapping[str, Any]) -> str:
 
 
 def columns_words(test: Mapping[str, Any]) -> str:
-    """How a command states columns and encodings that differ from file to file; '' where it states none so."""
-    if RECOGNISED not in shlex.split(test["command"]):
-        return ""
-    return f"Columns and encodings are given once a file, in the order of the files; {RECOGNISED}: recognised."
+    """How a command states columns, encodings and files that differ from file to file; '' where it states none so."""
+    words = []
+    if RECOGNISED in shlex.split(test["command"]):
+        words.append(
+            f"Columns and encodings are given once a file, in the order of the files; {RECOGNISED}: recognised."
+        )
+    if any(ROLE.search(window["name"]) for window in test["windows"]):
+        words.append("Files of one name are taken from folders that are called after their roles: put them there.")
+    return " ".join(words)
 
 
 def is_copied(identical: int, prompts: int) -> bool:

@@ -267,6 +267,7 @@ def test_files_of_one_name_have_folders_in_the_command(service: Service, folder:
         (folder / place / "week.jsonl").write_bytes(lines_of(style))
     told = served(service, folder / "one" / "week.jsonl", folder / "two" / "week.jsonl")
     assert " drift first-window/week.jsonl second-window/week.jsonl --enrolment" in told["command"]
+    assert "folders that are called after their roles" in columns_words(told)
 
 
 def test_every_window_may_have_columns_of_its_own(service: Service, folder: Path) -> None:

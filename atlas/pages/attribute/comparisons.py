@@ -166,8 +166,8 @@ def page(part: Part) -> Component:
         intake.file_place(f"{prefix}-{kind}", *words, several=(prefix, kind) == SEVERAL)
         for kind, words in part.files.items()
     ]
-    files = [html.P(part.lead, className="sentence"), html.Div(drops, className="drops windows")]
-    files += [sections.notice(f"{prefix}-problem"), sections.hint(intake.STAYS)]
+    files = [html.P(part.lead, className="sentence"), sections.notice(f"{prefix}-problem")]
+    files += [html.Div(drops, className="drops windows"), sections.hint(intake.STAYS)]
     if part is not WINDOWS:
         carry = html.Button(id=f"{prefix}-carry", className="button", hidden=True)
         files.insert(1, html.Div(carry, className="row"))
