@@ -1,6 +1,6 @@
 """Uploaded files: where they lie, who may read them, how long (Dynamic Provenance Setting).
 
-A file lies under its sha256 in the folder of its session, whose name is a hash of the session's key; no other session
+A file lies under its key in the folder of its session, whose name is a hash of the session's key; no other session
 finds it. Everything is deleted when its session ends, and 24 hours after it was written in any case.
 """
 
@@ -20,7 +20,7 @@ import sys
 import threading
 import time
 from collections.abc import Collection, Iterator
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from typing import BinaryIO
 
@@ -117,11 +117,17 @@ def open_in_turn(path: Path) -> Iterator[BinaryIO]:
 class Upload:
     """A file that was received."""
 
-    key: str  # sha256 of its bytes
+    key: str  # sha256 of its bytes, or of these and its name where they came under another one before
     name: str  # as it was called; never a path
     size: int  # bytes
     enrolment: str | None = None  # the ecosystem that a shipped sample belongs to
     label: str | None = None  # the source of a shipped sample
+    of_bytes: str | None = None  # their sha256, where the key is another one
+
+    @property
+    def sha256(self) -> str:
+        """Of its bytes."""
+        return self.of_bytes or self.key
 
 
 class Uploads:
@@ -152,7 +158,7 @@ class Uploads:
         *,
         passing: bool = False,
     ) -> Upload:
-        """Store a file; the same bytes again replace it.
+        """Store a file; the same bytes of the same name again replace it.
 
         A ``passing`` session is known to one request of this process alone: its files go with the process.
         """
@@ -173,6 +179,7 @@ class Uploads:
                 place.mkdir(exist_ok=True, mode=0o700)
                 if passing:
                     (place / PASSING).write_text(self._process, "utf-8")
+                upload = self._apart(place, upload)
                 stored = _bytes_in(place)
                 if stored + len(content) > SESSION_BYTES:
                     message = f"This session holds {stored / 1e6:,.0f} MB of files already"
@@ -188,6 +195,14 @@ class Uploads:
             logging.getLogger(__name__).error("An upload cannot be written to %s (%s)", self.folder, error)
             kind = FullError if error.errno in (errno.ENOSPC, errno.EDQUOT) else ServerError
             raise kind(f"The file cannot be kept ({error.strerror})", "Tell whoever runs the server") from error
+        return upload
+
+    def _apart(self, place: Path, upload: Upload) -> Upload:
+        """An upload with a key of its own, where its bytes are there under another name."""
+        with contextlib.suppress(MissingError):
+            if self.file(place, upload.key)[0].name != upload.name:
+                key = hashlib.sha256(f"{upload.key} {upload.name}".encode("utf-8", "replace")).hexdigest()
+                return replace(upload, key=key, of_bytes=upload.key)
         return upload
 
     def get(self, session: str, key: str) -> tuple[Upload, Path]:

@@ -235,7 +235,7 @@ class Worker:
             others = [enrolment_with(self._ecosystems, *other) for other in json.loads(job.others)]
             attributor = self._models.attributor(enrolment)
             at_fault = None
-            selection = self._selection(job, place)
+            selection = self._selection(job, place, upload.sha256)
             steps = self._records.last_steps(job.place)
             result = self._score(job, attributor, others, path, upload.name, selection, steps)
             if not self._finish(job, place, result):
@@ -265,7 +265,7 @@ class Worker:
         if self._records.end(job, log, state="failed", details=details):
             measurements.JOBS.labels("failed").inc()
 
-    def _selection(self, job: Job, place: Path) -> Selection | None:
+    def _selection(self, job: Job, place: Path, sha256: str) -> Selection | None:
         """The traces of an uploaded report, where a job is to score those."""
         if job.report is None:
             return None
@@ -273,7 +273,7 @@ class Worker:
 
         _, path = self._uploads.file(place, job.report)
         with open_in_turn(path) as stream:
-            return selection_for(read_report(stream.read().decode("utf-8")), job.key, self._uploads.limits)
+            return selection_for(read_report(stream.read().decode("utf-8")), sha256, self._uploads.limits)
 
     def _score(
         self,

@@ -377,11 +377,20 @@ def test_where_traces_land(service: Service, enrolment: Enrolment, reader: Reade
     assert {row["source"]: row["cosine"] for row in place["rows"]} == pytest.approx(by_hand, abs=1e-6)
 
 
+def test_equal_files_keep_their_own_names(service: Service) -> None:
+    content = file_of("shout")
+    first, again, other = (service.upload(ANN, name, content) for name in ("a.jsonl", "a.jsonl", "b.jsonl"))
+    assert first == again and first.sha256 == other.sha256 == first.key != other.key
+    for one, name in ((first, "a.jsonl"), (other, "b.jsonl")):
+        upload, path = service.uploads.get(ANN, one.key)
+        assert (upload, upload.name, path.read_bytes()) == (one, name, content)
+
+
 def test_the_same_bytes_again_leave_a_file_that_is_being_read(service: Service) -> None:
     first = service.upload(ANN, "a.jsonl", file_of("shout"))
     with (service.uploads.place(ANN) / f"{first.key}.file").open("rb") as reading:
         start = reading.read(10)
-        assert service.upload(ANN, "b.jsonl", file_of("shout")).key == first.key
+        assert service.upload(ANN, "a.jsonl", file_of("shout")).key == first.key
         assert start + reading.read() == file_of("shout")
 
 

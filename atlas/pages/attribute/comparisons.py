@@ -367,7 +367,7 @@ def _of_the_report(upload: Mapping[str, Any], report: Mapping[str, Any]) -> list
         about = visitor.service().read_report(visitor.session(), report["key"])["input"]
     except AtlasError:  # the report's own place says so
         return []
-    if isinstance(about, dict) and about.get("sha256") == upload["key"]:
+    if isinstance(about, dict) and about.get("sha256") == upload.get("sha256", upload["key"]):
         return [html.P("This is the file of the report, byte for byte.")]
     words = "This is not the report's own file, byte for byte; traces are compared one by one."
     return [html.P(words, className="flag")]
@@ -516,7 +516,7 @@ def _run(app: Dash, part: Part) -> None:
             )
         except AtlasError:  # its own place says so
             return None, None
-        as_read = [(file["key"], file["columns"], file["encoding"]) for file in given[:2] if file]
+        as_read = [(file["sha256"], file["columns"], file["encoding"]) for file in given[:2] if file]
         equal = [" ", html.Strong(SAME_RESPONSES, className="caution")] if as_read[0] == as_read[1] else []
         if part is WINDOWS:
             words = in_common_words(first, second)

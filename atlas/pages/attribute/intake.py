@@ -167,7 +167,8 @@ def look(
         picked = dict(zip(CHOSEN, values, strict=True))
         changed = {role: column for role, column in picked.items() if column != last["recognised"][role]}
         columns = replace(base, **changed)
-    file: dict[str, Any] = {"key": upload["key"], "name": upload["name"], "encoding": encoding, "unread": False}
+    file: dict[str, Any] = {"key": upload["key"], "sha256": upload.get("sha256"), "name": upload["name"]}
+    file |= {"encoding": encoding, "unread": False}
     file |= {"base": asdict(base), "columns": asdict(columns)}
     try:
         found = service.inspect(session, upload["key"], columns, encoding)
@@ -251,7 +252,8 @@ def decoded(contents: str) -> bytes:
 
 def reference(upload: Upload) -> dict[str, Any]:
     """What the browser stores of a file: its key, never its content."""
-    return {"key": upload.key, "name": upload.name, "enrolment": upload.enrolment, "label": upload.label}
+    about = {"name": upload.name, "enrolment": upload.enrolment, "label": upload.label}
+    return {"key": upload.key, "sha256": upload.sha256, **about}
 
 
 def given(recognised: Mapping[str, str | None] | None, values: Sequence[Text]) -> Columns:
