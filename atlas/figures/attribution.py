@@ -21,6 +21,7 @@ TURNED_WIDTH = 24  # pixels from one family's name above its columns to the next
 HEAD_PIXELS = 72  # of the names above the columns, turned
 MATRIX_PIXELS = MATRIX_HEIGHT - HEAD_PIXELS - 76  # without its margins, which the names next to it need to know
 TOGETHER = 0.02  # of the axis: lines that end no further apart look like one
+LOW = 0.5  # shares below which the axis ends above the highest line
 CROWD = 12  # lines without a name from which on they are drawn faint
 LEADER = 22  # pixels from the ends of lines to their labels
 CATEGORY_AXIS = plots.titled("Traces a group (K)", type="category", showgrid=False)
@@ -78,8 +79,13 @@ def budget_curves(
             parts = plots.in_two_lines(line.label, [figure_text(value) for value in here], 28 if values else 27)
             ends.append((float(rows["value"].iloc[-1]), "<br>".join(map(plain, parts)), ink))
     low, high = 0.0, 1.02
+    tops = frame[["value", "high"]].max(axis=1)
+    top = float(tops.max()) if len(frame) else 1.0
+    if unit and top < LOW:  # lines of a hard task would lie on the axis
+        high = max(1.15 * top, 4 * (chance or 0.0))
     if not unit:
-        high = 1.06 * max(float(frame[["value", "high"]].max().max()) if len(frame) else 1.0, chance or 0.0)
+        named = tops[frame["line"].isin([line.key for line in lines if line.named])]
+        high = 1.06 * max(float(named.max()) if len(named) else 1.0, chance or 0.0)
     own = {text: height for height, text, _ in ends}
     ends = _in_order(ends, printed, TOGETHER * (high - low))
     if chance is not None and budgets:
@@ -90,12 +96,16 @@ def budget_curves(
     # Labels leave the head of their column free.
     notes = plots.end_notes(ends, apart, high - 0.06 * (high - low) * headed, LEADER)
     shapes += plots.leaders([own.get(text, height) for height, text, _ in ends], notes, LEADER)
+    if top > high:
+        notes.append(
+            plots.page_note(0, 1, "↑ grey lines go on above", 11, token["soft"], xanchor="left", yanchor="bottom")
+        )
     if headed:
         where = {"yref": "paper", "yanchor": "bottom"}
         notes.append(plots.note(math.log10(k), 1, f"K = {k}", 12, token["accent-ink"], **where))
         head = f"at K = {k}"
         notes.append(plots.end_note(high, head, token["accent-ink"], 12, LEADER, yanchor="bottom", name="head"))
-    x, y = plots.budget_axis(budgets), plots.titled(axis, range=[low, high], tickformat=".1~f" if unit else None)
+    x, y = plots.budget_axis(budgets), plots.titled(axis, range=[low, high], tickformat=".2~f" if unit else None)
     margins = (64, 224, 24, 52) if values else (64, 192, 12, 52)
     return plots.plot(theme, margins, data, x, y, shapes=shapes, annotations=notes)
 

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import itertools
 import re
 from collections.abc import Mapping, Sequence
+from typing import Any
 
 import numpy as np
 import pandas as pd
@@ -200,8 +202,11 @@ def cost_scatter(frame: pd.DataFrame, *, theme: Theme, axis: str, k: int) -> Plo
     traces: list[Plot] = []
     across, below = np.log10(frame["cost"]), far_below(frame["value"])
     low, high = plots.reach(frame.loc[~below, "value"], 0.12, 0.05)
-    foot, low = low, low - 0.12 * (high - low) * below.any()
     start, stop = plots.reach(across, 0.12, 0.5)
+    # Marks at the foot that would cover each other stand below each other: their height says nothing.
+    steps = _steps(across[below], 0.02 * (stop - start))
+    foot = low - 0.06 * (high - low) * steps.reindex(frame.index, fill_value=0)
+    low -= (0.12 + 0.06 * steps.max()) * (high - low) if below.any() else 0.0
     area = (start, stop + 0.1 * (stop - start), low, high)  # what is best is often dear, and has a long name
     values = [f" {rate_text(value)}" if under else "" for value, under in zip(frame["value"], below, strict=True)]
     frame = frame.assign(label=frame["label"] + values, height=frame["value"].mask(below, foot), below=below)
@@ -236,6 +241,15 @@ def cost_scatter(frame: pd.DataFrame, *, theme: Theme, axis: str, k: int) -> Plo
     y = plots.titled(f"Accuracy at K = {k}", **plots.STILL, range=list(area[2:]), tickformat=".2~f")
     more = {"dragmode": False, "showlegend": True, "legend": dict(plots.LEGEND)}
     return plots.plot(theme, (64, 24, 44, 56), traces, x, y, **more)
+
+
+def _steps(places: pd.Series, apart: float) -> pd.Series:
+    """For every mark, how many before it stand so close that it would cover them."""
+    steps: dict[Any, int] = {}
+    for mark, place in places.sort_values(kind="stable").items():
+        near = {steps[other] for other in steps if place - places[other] < apart}
+        steps[mark] = next(step for step in itertools.count() if step not in near)
+    return pd.Series(steps, dtype=int)
 
 
 def far_below(values: pd.Series) -> pd.Series:

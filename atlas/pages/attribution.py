@@ -385,7 +385,11 @@ def _rivals(cache: QueryCache, view: View, behind: pd.DataFrame, own: pd.DataFra
     last = behind.sort_values("k").groupby("reader")["value"].last()
     goal = own.sort_values("k")["value"].iloc[-1]
     worst = [str(reader) for reader in here["reader"][-2:] if reader not in named and abs(last[reader] - goal) > APART]
-    names = names_of(cache, [cache.attribution_reader(view), *named, *worst])
+    shown = [cache.attribution_reader(view), *named, *worst]
+    # A baseline is not the only one of its method where lines without a name are others of it.
+    hidden = [reader for reader in dict.fromkeys(behind["reader"]) if reader not in shown]
+    baselines = [one for one in hidden if group_of(cache.reader_row(one)["method"]) == "Baselines"]
+    names = names_of(cache, shown, baselines)
     edge, places = TOKENS[view.theme]["edge"], own_places([cache.attribution_reader(view), *named, *worst])
     colours = {key: READER_COLOURS[view.theme][place] for key, place in places.items()}
     return [

@@ -181,13 +181,14 @@ def odds_of(test: Mapping[str, Any]) -> list[tuple[str, str, str]]:
 
 def _odds(kind: str, ratio: float, test: Mapping[str, Any]) -> tuple[str, str, str]:
     more, less = (SAME, KINDS[kind]) if ratio >= 0 else (KINDS[kind], SAME)
-    text = _odds_text(ratio)
+    text = odds_text(ratio)
     sign = f"log10 ratio {ratio:+.2f}, {'for' if ratio >= 0 else 'below 0: against'} {SAME}".replace("-", "−")
     means = f"such an outcome comes about {text.partition(' ')[0]} times as often from {more} as from {less} ({sign})"
     window, fewer = test["power"]["window"], ""
+    by_design = " (by design: no such pair was measured)" if test["power"].get("same") is None else ""
     if test["before"] > window:
         fewer = f", the largest tested number up to your {test['before']:,},"
-    counts = f"{_count(test, 'same')} of {SAME} and {_count(test, kind)} of {KINDS[kind]}"
+    counts = f"{_count(test, 'same')} of {SAME}{by_design} and {_count(test, kind)} of {KINDS[kind]}"
     return (f"{more} over {less}".capitalize(), text, f"{means}: with {window:,} prompts{fewer} {counts} come out so")
 
 
@@ -195,13 +196,14 @@ def _count(test: Mapping[str, Any], kind: str) -> str:
     """How many tests of a kind of pair come out as this one, as :func:`drift.outcome_ratios` counts them."""
     power, different = test["power"], drift.verdict(test) == DIFFERENT
     if power.get(kind) is None:  # swaps within prompts alarm at their level exactly
-        return f"{100 * (power['level'] if different else 1 - power['level']):g} of 100 tests"
+        return f"{100 * (power['level'] if different else 1 - power['level']):g} % of tests"
     share = power[kind] if different else 1 - power[kind]
     found = round(share * drift.PAIRS)
     return f"{found} of {drift.PAIRS} tests (taken as {found + 1} of {drift.PAIRS + 2}, so that no rate is 0 or 1)"
 
 
-def _odds_text(ratio: float) -> str:
+def odds_text(ratio: float) -> str:
+    """A log10 ratio as odds of either side: '9.7 to 1'."""
     return f"{float(f'{10 ** abs(ratio):.2g}'):,g} to 1"
 
 
@@ -217,7 +219,7 @@ def headline(test: Mapping[str, Any]) -> str:
         return f"{text}, but so may a sibling"
     if not agree:
         return text
-    return f"{text}: {_odds_text(min(ratios, key=abs))} {'against' if against else 'for'} {SAME}"
+    return f"{text}: {odds_text(min(ratios, key=abs))} {'against' if against else 'for'} {SAME}"
 
 
 def copied_words(test: Mapping[str, Any]) -> str | None:

@@ -207,15 +207,16 @@ def test_odds_say_which_side_gives_the_outcome_more_often() -> None:
         "A sibling of its family over the same model",
         "11 to 1",
         "such an outcome comes about 11 times as often from a sibling of its family as from the same model (log10 "
-        "ratio −1.06, below 0: against the same model): with 20 prompts 5 of 100 tests of the same model and 91 of 100 "
-        "tests (taken as 92 of 102, so that no rate is 0 or 1) of a sibling of its family come out so",
+        "ratio −1.06, below 0: against the same model): with 20 prompts 5 % of tests of the same model (by design: no "
+        "such pair was measured) and 91 of 100 tests (taken as 92 of 102, so that no rate is 0 or 1) of a sibling of "
+        "its family come out so",
     )
     alike = asked | {"p_value": 0.6, "log10_ratios": outcome_ratios({"p_value": 0.6}, power)}
     (_, often_alike, means) = odds_of(alike)[0]
     assert often_alike == "9.7 to 1" and pytest.approx(10 ** alike["log10_ratios"]["sibling"]) == 0.95 / (10 / 102)
-    assert "95 of 100 tests of the same model and 9 of 100 tests (taken as 10 of 102, so" in means
+    assert "95 % of tests of the same model (by design: no such pair was measured) and 9 of 100 tests (taken" in means
     (_, _, means), _ = odds_of(alike | {"before": 40})
-    assert "with 20 prompts, the largest tested number up to your 40, 95 of 100 tests" in means
+    assert "with 20 prompts, the largest tested number up to your 40, 95 % of tests" in means
     assert (name, often) == ("The same model over another family", "160 to 1")
 
 

@@ -49,10 +49,19 @@ from backend.attribution.drift_report import (
     verdict_words,
 )
 from backend.attribution.drift_report import headline as windows_headline
-from backend.attribution.reference_check import AGAINST, MEANINGS, REFERENCE, SUPPORTS, headline, odds_of, rule_words
+from backend.attribution.reference_check import (
+    AGAINST,
+    MEANINGS,
+    REFERENCE,
+    SUPPORTS,
+    headline,
+    odds_of,
+    odds_text,
+    rule_words,
+)
 from backend.attribution.report_words import date_words, keep_together
 from backend.errors import AtlasError, ChangedResultError
-from backend.inference.drift import ALIKE, DIFFERENT, FEWEST_PAIRED, NOT_LIKE, named, p_text_of
+from backend.inference.drift import ALIKE, DIFFERENT, FEWEST_PAIRED, KINDS, NOT_LIKE, named, outcome_ratios, p_text_of
 from backend.intake.traces import short
 from backend.store import page_queries
 
@@ -236,6 +245,7 @@ def reference_box(test: Mapping[str, Any]) -> Component:
         ("ref-verdict", sign, [test["verdict"], *_headline(headline(test))]),
         html.P(keep_together(test["sentence"]), className="verdict-sentence"),
         html.P(rule_words(test)),
+        *_odds_by_own(test),
         _next_step(f"{test['next_step']} {further_step(test)}".strip(), *_after_reference(test)),
         *[html.P(rival["sentence"], className="long verdict-judge", dir="auto") for rival in test["rivals"]],
         _judge_of(test, ""),
@@ -295,17 +305,37 @@ def judged_by(reader: str, proxy: str, paired: bool | None, rates: str) -> list[
     return ["Judged by the fingerprints of ", html.Strong(name), f"{where}{exact}{rates}{twice}"]
 
 
-def _asked_twice(cache: QueryCache, proxy: str, k: int = 20) -> str:
-    """Rates of small models that answered the same prompts twice; '' where that was not measured."""
-    if cache.problem() is not None:
-        return ""
+def _own_rates(cache: QueryCache | None, proxy: str, most: int = 20) -> Any:
+    """Rates of small models that answered so many prompts twice, at most; None where that was not measured."""
+    if cache is None or cache.problem() is not None:
+        return None
     rows = cache.ask(page_queries.references)
-    rows = rows[rows["asked_twice"].astype(bool) & rows["reader"].eq(proxy) & rows["k"].eq(k)]
-    return "".join(
-        f" Of small models of ours, asked {k} prompts twice: a sibling {100 * row.sibling:.0f} %, another family "
-        f"{100 * row.family:.0f} %, the same model {100 * row.same:.0f} %."
-        for row in tables.rows(rows.head(1))
-    )
+    rows = rows[rows["asked_twice"].astype(bool) & rows["reader"].eq(proxy) & rows["k"].le(most)]
+    return next(tables.rows(rows.sort_values("k", ascending=False)), None)
+
+
+def _asked_twice(cache: QueryCache | None, proxy: str) -> str:
+    """Those rates in a sentence; '' without any."""
+    if (row := _own_rates(cache, proxy)) is None:
+        return ""
+    sibling, family, same = (f"{100 * rate:.0f} %" for rate in (row.sibling, row.family, row.same))
+    lead = f" Of small models of ours, asked {row.k} prompts twice"
+    return f"{lead}: a sibling {sibling}, another family {family}, the same model {same}."
+
+
+def _odds_by_own(test: Mapping[str, Any]) -> list[Component]:
+    """The odds of a comparison by the rates of small models that were asked twice, which may be lower."""
+    proxy = sections.proxy_name(questions(), SimpleNamespace(**test["reading"]))
+    row = _own_rates(questions(), proxy, test["power"]["window"]) if test["power"] else None
+    if row is None:
+        return []
+    rates = {"level": test["level"], "same": row.same, "sibling": row.sibling, "family": row.family}
+    odds = [
+        f"{odds_text(ratio)} {'for' if ratio >= 0 else 'against'} the same model over {KINDS[kind]}"
+        for kind, ratio in outcome_ratios(test, rates).items()
+    ]
+    words = f"By small models of ours, asked {row.k} prompts twice, the odds are {' and '.join(odds)}."
+    return [html.P(keep_together(words), className="hint")]
 
 
 def _judge_of(test: Mapping[str, Any], rates: str) -> Component:

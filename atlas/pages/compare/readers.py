@@ -99,11 +99,14 @@ def first(cache: QueryCache, view: View) -> str:
     return (chosen(cache, view) or [""])[0]
 
 
-def names_of(cache: QueryCache, readers: Sequence[str]) -> dict[str, str]:
-    """Names of lines: the proxy among READERs; next to other methods the method too, alone where it is there once."""
+def names_of(cache: QueryCache, readers: Sequence[str], others: Sequence[str] = ()) -> dict[str, str]:
+    """Names of lines: the proxy among READERs; next to other methods the method too, alone where it is there once.
+
+    others : readers of lines without a name, whose methods count too.
+    """
     names = cache.short_names(readers)
-    methods = [str(cache.reader_row(reader)["method"]) for reader in readers]
-    given = [METHOD_NAMES.get(method) for method in methods]
+    methods, more = ([str(cache.reader_row(reader)["method"]) for reader in some] for some in (readers, others))
+    given = [METHOD_NAMES.get(method) for method in (*methods, *more)]
     for reader, method in zip(readers, methods, strict=True):
         if len(set(methods)) == 1:
             continue
@@ -397,8 +400,14 @@ def _bands(frame: pd.DataFrame, view: View) -> str:
 def curve_rows(cache: QueryCache, view: View) -> pd.DataFrame:
     """Rows of the curves."""
     frame = cache.ask(queries.summaries, chosen(cache, view), view.roster, (STORED[view.metric],))
-    here = (frame["benchmark"] == view.domain) & (frame["condition"] == grouped_condition(cache, view))
-    return frame[here & (frame["reduction"] == view.reduction)].reset_index(drop=True)
+    condition = grouped_condition(cache, view)
+    here = (frame["benchmark"] == view.domain) & (frame["condition"] == condition)
+    drawn = pieces.curves(cache, view, chosen(cache, view), STORED[view.metric], view.reduction, condition)
+    bands = drawn[["reader", "k", "low", "high"]]
+    frame = frame[here & (frame["reduction"] == view.reduction)].merge(bands, how="left", on=["reader", "k"])
+    columns = [name for name in frame if name not in ("low", "high")]
+    after = columns.index("value") + 1
+    return frame[[*columns[:after], "low", "high", *columns[after:]]]
 
 
 def end_rows(cache: QueryCache, view: View) -> pd.DataFrame:

@@ -180,7 +180,7 @@ def test_columns_of_a_family_leave_the_maker_to_the_rows(sources: pd.DataFrame, 
         heads, rows = list(figure.layout.xaxis.ticktext), list(figure.layout.yaxis.ticktext)
         assert all("/" in name for name in rows) and len(rows) > 1
         assert heads == [*(name.partition("/")[2] if cut else name for name in rows), "other family"]
-        assert figure.layout.margin.b == round(34 + 4.8 * max(map(len, heads)))
+        assert figure.layout.margin.b == round(48 + 5.2 * max(map(len, heads)))
 
 
 def test_names_that_read_the_same_get_rows_of_their_own(sources: pd.DataFrame, cells: pd.DataFrame) -> None:
