@@ -384,7 +384,11 @@ def kinship(cache: QueryCache, view: View) -> FigureView:
         f" {PARTS} " if two else " One mark a pair: related ones stand up, unrelated ones hang down. ",
     ]
     if decides:
-        sentence += ["Dashed: the ", shell.term("average decision", DECISION_HELP), " line. "]
+        sentence += [
+            "Dashed: the ",
+            shell.term("average decision", DECISION_HELP),
+            " line; every split has its own, so some pairs below it are called related, or above it unrelated. ",
+        ]
     else:
         sentence += [
             "The released files hold this reader's scores and none of its decisions",

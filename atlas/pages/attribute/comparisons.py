@@ -147,7 +147,7 @@ def _stores(part: Part) -> list[Component]:
     """What a part remembers, and its clock."""
     names = [*(f"{kind}-{what}" for kind in part.files for what in ("upload", "file")), part.job, "done", "seen"]
     # Files and answer of two windows are there again when somebody comes back from another page.
-    kept = [*(f"{kind}-upload" for kind in part.files), "done"] if part is WINDOWS else []
+    kept = [*(f"{kind}-upload" for kind in part.files), "done"] if part.compares else []
     if part.compares:
         names.append("few")
     out: list[Component] = [
@@ -276,7 +276,8 @@ def _receive(app: Dash, part: Part, kind: str) -> None:
             return stored[0], None, None, *(stored[1:] or second)
         except AtlasError as error:
             visitor.count_refusal(error)
-            return REFUSED, None, visitor.refusal(error), *second
+            called = ", ".join(name for name, _ in given)
+            return REFUSED, None, intake.refused(called, error), *second
 
 
 def _show_file(app: Dash, part: Part, kind: str) -> None:
@@ -342,7 +343,7 @@ def _show_file(app: Dash, part: Part, kind: str) -> None:
             visitor.count_refusal(error)
             name, other = upload["name"], isinstance(error, OtherResultError)
             head = [html.Strong(name, className="long", dir="auto"), *([] if other else [" was not taken."])]
-            told = other_result(name, error) if other else visitor.refusal(error)
+            told = other_result(name, error) if other else intake.refused(name, error)
             return nothing | {"file": REFUSED, "head": head, "empty": False, "problem": told}
         if of_report and report and "key" in report:
             found["head"] = [*found["head"], *_of_the_report(upload, report)]
