@@ -16,6 +16,7 @@ from typing import Any
 from backend.attribution.decision import FLAGS
 from backend.attribution.settings import Report, Settings
 from backend.enrolment.validation_lookup import passing_of
+from backend.inference.drift import p_words
 from backend.inference.e_process import evidence_text
 from backend.inference.verdict import (
     FAR,
@@ -175,16 +176,28 @@ def rates_note(validation: Report | None, *, other_traffic: bool = True) -> str:
 
 
 def shares_note(report: Report) -> str:
-    """What the shares of several sources hold for; where one source can have written all, what they do not show."""
+    """What the shares of several sources hold for, and the p value of one source."""
     found, text = with_names(report)["results"]["mixture"], "Shares hold if only enrolled sources took part."
     if report["results"]["claimed"]:  # one that was named beforehand was not picked by these traces
         text += " A source that is claimed has its interval by a test of its own: another claim gives another one."
+    return f'{text} "All from {found["subject"]}": {p_words(found["p"])}.'
+
+
+def shown_shares(found: Mapping[str, Any]) -> list[dict[str, Any]]:
+    """Shares of a mixture's answer, with the intervals as people see them.
+
+    Where one source can have written all, each interval of another source holds 0: the test agrees with no trace of it.
+    """
+    rows = list(found["shares"] or ())
     if found["outcome"] == "mixture":
-        return text
-    return (
-        f"{text} All of these traces may come from {found['source']}: an interval of another source that begins above "
-        "0 is no evidence that any are from that one."
-    )
+        return rows
+    return [row if row["source"] == found["source"] else row | {"low": 0.0} for row in rows]
+
+
+def share_interval(low: float, high: float) -> str:
+    """An interval of a share: '.050 to .915', '0 to .915', or 'any share'."""
+    first, last = probability_text(low), probability_text(high)
+    return "any share" if (first, last) == ("< .001", "> .999") else f"{first if low else '0'} to {last}"
 
 
 def only_among(report: Report) -> bool:

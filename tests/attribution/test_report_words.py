@@ -15,7 +15,9 @@ from backend.attribution.report_words import (
     date_words,
     rates_note,
     reservation,
+    share_interval,
     shares_note,
+    shown_shares,
     steps_of,
     validated_case,
     validated_for,
@@ -161,13 +163,17 @@ def test_the_validated_case_says_that_fewer_traces_than_yours_were_tested() -> N
     assert none.endswith(" The accuracy was not tested with so many traces or fewer.")
 
 
-def test_intervals_are_no_evidence_where_one_source_may_have_written_all() -> None:
-    said = {
-        outcome: shares_note(report_of("SUPPORTS", mixture={"outcome": outcome, "source": "a"}))
-        for outcome in ("cannot tell", "one source", "mixture")
-    }
-    assert said["cannot tell"] == said["one source"] != said["mixture"]
-    assert "All of these traces may come from a: an interval of another source" in said["cannot tell"]
+def test_intervals_of_other_sources_hold_0_where_one_source_may_have_written_all() -> None:
+    rows = [{"source": "a", "low": 0.085, "high": 0.95}, {"source": "b", "low": 0.05, "high": 0.915}]
+    for outcome, low in (("cannot tell", 0), ("one source", 0), ("mixture", 0.05)):
+        found = {"outcome": outcome, "source": "a", "subject": "a", "p": 0.64, "shares": rows}
+        assert shares_note(report_of("SUPPORTS", mixture=found)).endswith(' "All from a": p = .640.')
+        assert [row["low"] for row in shown_shares(found)] == [0.085, low]
+    assert rows[1]["low"] == 0.05  # what is stored stays
+    assert shown_shares({"outcome": "cannot tell", "shares": None}) == []
+    assert [share_interval(*ends) for ends in ((0, 0.915), (0.05, 0.915), (0, 1), (0.0001, 0.5))] == [
+        "0 to .915", ".050 to .915", "any share", "< .001 to .500",
+    ]  # fmt: skip
 
 
 def test_a_claim_whose_family_alone_is_supported_gets_no_yes() -> None:

@@ -30,7 +30,9 @@ from backend.attribution.report_words import (
     only_validated,
     probability_text,
     running_bounds,
+    share_interval,
     shares_note,
+    shown_shares,
     subject_probability,
     verdict_words,
     with_names,
@@ -103,7 +105,7 @@ def rows(name: str, report: Report) -> pd.DataFrame:
         case "candidates" | "readers":
             found = results[name]
         case "mixture":
-            found = (results.get("mixture") or {}).get("shares") or []
+            found = shown_shares(results["mixture"]) if results.get("mixture") else []
         case "left":
             found = [*report["input"]["problems"], *({**row, "column": None} for row in report["exclusions"])]
         case "lands":
@@ -298,13 +300,12 @@ def mixture(report: Report, show: Section) -> Component | None:
     names, body = names_of(report), []
     for row in tables.rows(rows("mixture", report).head(SHOWN)):
         fill = html.Span(className="share-fill", style={"width": f"{100 * row.share:.2f}%"})
-        low, high = map(probability_text, (row.low, row.high))
         cells = [
             html.Th(shell.source_name(names.get(row.source, row.source)), scope="row"),
             html.Td(row.family, dir="auto"),
             html.Td(html.Span(fill, className="share-track", **shell.aria(hidden="true")), className="share-cell"),
             number_cell(probability_text(row.share)),
-            number_cell("any share" if (low, high) == ("< .001", "> .999") else f"{low} to {high}"),
+            number_cell(share_interval(row.low, row.high)),
         ]
         body.append(html.Tr(cells, className="here" if row.source == found["subject"] else ""))
     sentence = [html.Strong(found["outcome"].capitalize()), f": {found['sentence']}"]
@@ -312,7 +313,7 @@ def mixture(report: Report, show: Section) -> Component | None:
         return show("mixture", sentence, html.Div(), table=False)
     heads = ["source", "family", "", "share of the traces", "95 % interval"]
     table = shell.small_table(heads, body, QUESTIONS["mixture"], "small wide candidates")
-    if found["outcome"] == "cannot tell":  # intervals that begin above 0 would look like an answer
+    if found["outcome"] == "cannot tell":  # shares would look like an answer
         note = html.P(shares_note(report), className="hint long")
         folded = html.Details([html.Summary("Show the shares that fit best"), note, table], className="folded")
         return show("mixture", sentence, folded, table=False)

@@ -253,7 +253,8 @@ def test_shares_that_show_nothing_are_folded(report: dict[str, Any]) -> None:
     subject = report["results"]["subject"]
     row = {"source": subject, "family": "GPT", "share": 0.6, "low": 0.2, "high": 0.9}
     for outcome, folded in (("cannot tell", True), ("mixture", False)):
-        found = {"outcome": outcome, "sentence": "Said.", "subject": subject, "source": subject, "shares": [row]}
+        found = {"outcome": outcome, "sentence": "Said.", "subject": subject, "source": subject}
+        found |= {"p": 0.5, "shares": [row]}
         shown = result.mixture(
             report | {"results": report["results"] | {"mixture": found}}, sections.sections_of(report)
         )
