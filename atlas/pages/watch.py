@@ -493,7 +493,7 @@ def _watched(state: WatchState, theme: Theme, story: Story | None = None) -> Com
     sample = [html.Span("Sample", className="watch-status watch-inconclusive")] if story else []
     facts = {
         "Answers from": "recorded answers of the sample" if story else question.source,
-        "Compared with": f"the enrolled answers of {question.enrolment}",
+        "Compared with": f"the enrolled answers of {_title(question.enrolment)}",
         "Last look": _time(looks[-1].at) if looks else "",
     }
     return html.Section(
@@ -519,6 +519,11 @@ def _watched(state: WatchState, theme: Theme, story: Story | None = None) -> Com
         className="figure",
         id=f"watch-{_plain(state.name)}",
     )
+
+
+def _title(enrolment: str) -> str:
+    """What people call an enrolment; its name where this server has it no more."""
+    return next((one.title for one in visitor.ecosystems() if one.name == enrolment), enrolment)
 
 
 def _alarm(state: WatchState, alarm: Any, story: Story | None) -> Component:

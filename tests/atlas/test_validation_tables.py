@@ -14,7 +14,7 @@ from flask import Flask
 
 from atlas.application import create_application
 from atlas.pages import methods, validation, watch
-from backend.enrolment.catalogue import Ecosystem, sample_labels
+from backend.enrolment.catalogue import SAMPLES, Ecosystem, sample_labels
 from backend.store.builds import recorded
 from backend.store.database import open_work, publish
 from backend.store.writers import replace_rows, write_reader
@@ -194,3 +194,9 @@ def test_a_claim_fills_the_commands_and_says_where_its_answers_are() -> None:
     options = watch._claims(known, {})
     labels = [one["value"] for option in options for one in option.get("items", [option])]
     assert len(labels) == len(set(labels)) == len({source for one in known for source in one.sources})
+
+
+def test_a_watch_calls_its_enrolment_what_people_call_it(monkeypatch: pytest.MonkeyPatch) -> None:
+    known = SimpleNamespace(name="samples-tiny-ur", title=SAMPLES)
+    monkeypatch.setattr(watch.visitor, "ecosystems", lambda: [known])
+    assert watch._title(known.name) == "the samples" and watch._title("gone") == "gone"

@@ -38,6 +38,7 @@ from backend.attribution.comparison_page import write_comparison
 from backend.attribution.drift_report import FEWEST, SAME_RESPONSES
 from backend.attribution.report_words import verdict_words
 from backend.attribution.settings import DEFAULTS, of_windows
+from backend.enrolment.catalogue import title_of
 from backend.enrolment.stories import stories
 from backend.errors import AtlasError, OtherResultError
 from backend.inference.drift import FEWEST_PAIRED, expected
@@ -578,8 +579,9 @@ def _show_windows(app: Dash) -> None:
             return None
         except AtlasError as error:
             return visitor.refusal(error)
-        roster = str(report["method"]["facts"].get("roster", report["reference"]["enrolment"]))
-        rows = power(questions(), report["method"]["reader"], roster, test["validation"])
+        method, reference = report["method"], report["reference"]
+        enrolled = title_of(reference["enrolment"], method["facts"].get("roster"), reference["sources"])
+        rows = power(questions(), method["reader"], enrolled, test["validation"])
         return _with_solution(windows_answer(test, rows, theme or "dark"), WINDOWS, jobs)
 
     @sections.callback(
