@@ -98,6 +98,14 @@
     if (scene) window.dash_clientside.set_props("camera", { data: numbers(scene.camera) });
   }
 
+  // A clicked point gets its name, over which a flat map would go on drawing what it shows of the point below the pointer.
+  function rest() {
+    const plot = document.querySelector("#map .js-plotly-plot");
+    if (!plot || !plot._fullLayout || plot._fullLayout.scene) return;
+    plot._fullLayout._hoversubplot = null;  // else the next drawing shows it once more
+    window.Plotly.Fx.unhover(plot);
+  }
+
   // What a link asked for and another choice of the header stands in for; told until that choice changes.
   let replaced = [];
 
@@ -263,6 +271,7 @@
         const id = window.dash_clientside.callback_context.triggered_id;
         if (id === "map") {
           const point = click && click.points && click.points[0];
+          window.setTimeout(rest, 0);
           return point && point.customdata ? point.customdata[0] : none();
         }
         const chosen = triggered();
