@@ -32,6 +32,8 @@
       else url.searchParams.set(name, text);
     }
     window.history.replaceState(window.history.state, "", url);
+    const still = replaced.filter((one) => holds(one, choices));
+    if (still.length < replaced.length) tell(still);
     window.dash_clientside.set_props("view", { data: query() });
     window.dash_clientside.set_props("trouble", { children: "" });
     for (const [id, path] of Object.entries(window.atlasPages || {})) {
@@ -109,6 +111,10 @@
   // What a link asked for and another choice of the header stands in for; told until that choice changes.
   let replaced = [];
 
+  // Whether none of the choices that it was told of is another one now.
+  const holds = ({ shown }, now) =>
+    Object.entries(shown).every(([name, value]) => now[name] === undefined || (now[name] || "") === (value || ""));
+
   function tell(changes) {
     replaced = changes;
     const children = replaced.map(({ text }) => (typeof text === "function" ? text() : text)).join(" ");
@@ -156,7 +162,7 @@
       retell: () => tell(replaced),
       header: function (reader, roster, domain, theme) {
         const now = { reader, roster, domain };
-        tell(replaced.filter(({ shown }) => Object.entries(shown).every(([name, value]) => now[name] === value)));
+        tell(replaced.filter((one) => holds(one, now)));
         return remember({ reader, roster, domain, theme, back: query().roster === roster ? undefined : "" });
       },
       // A page that shows another reader, roster or map than was asked for: the header and its controls follow.
@@ -169,9 +175,10 @@
         return none();
       },
       // What else there is to say of a link.
-      linkWords: function (text) {
+      linkWords: function (words) {
+        const { text, shown: sources } = words || {};
         const shown = Object.fromEntries(["reader", "roster", "domain"].map((name) => [name, choice(name)]));
-        if (text) tell([...replaced.filter((one) => one.text !== text), { shown, text }]);
+        if (text) tell([...replaced.filter((one) => one.text !== text), { shown: { ...shown, ...sources }, text }]);
         return none();
       },
       // Choices of a page by name; what equals its default is left out of the link.

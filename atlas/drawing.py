@@ -23,6 +23,9 @@ from backend.methods.registry import MAPPED
 from backend.protocol import READER_PAPER
 from backend.store import queries
 
+SOURCES = ("source", "other", "truth", "answer")
+"""Fields of a view that hold the label of a source each."""
+
 
 class FigureView(NamedTuple):
     """A figure, its sentence, and, where there is nothing to draw, what to do: outputs of a callback."""
@@ -43,17 +46,26 @@ def page(lay: Callable[[QueryCache, View], Component]) -> Callable[..., Componen
             answers.refuse()
             return shell.no_generation(problem)
         linked = View.parse(query)
-        content = lay(cache, cache.resolve_view(linked))
-        content.children = [*content.children, *shell.told(_unknown_sources(cache, linked))]
+        view = _with_first_source(linked, cache.resolve_view(linked))
+        content = lay(cache, view)
+        shown = {name: str(getattr(view, name)) for name in SOURCES}
+        content.children = [*content.children, *shell.told(_unknown_sources(cache, linked), shown)]
         return shell.of_generation(content, cache.generation().name)
 
     return layout
 
 
+def _with_first_source(linked: View, view: View) -> View:
+    """The view with its second source as the first where the link's first one is not known."""
+    if linked.source and view.other and not view.source:
+        return dataclasses.replace(view, source=view.other, other="")
+    return view
+
+
 def _unknown_sources(cache: QueryCache, linked: View) -> str:
     """Names of sources in a link that are not known, in sentences with those that are spelled alike; '' without any."""
     known = cache.sources()
-    lost = dict.fromkeys(name for name in (linked.source, linked.other, linked.truth, linked.answer) if name)
+    lost = dict.fromkeys(name for field in SOURCES if (name := getattr(linked, field)))
     words = []
     for name in lost:
         if name not in known:

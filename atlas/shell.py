@@ -168,9 +168,10 @@ def settled(linked: View, shown: View, text: str = "") -> Component:
     return html.Div([dcc.Store(id="settled", data=replaced(linked, shown, text)), dcc.Store(id="settled-told")])
 
 
-def told(text: str) -> list[Component]:
-    """Words on a link for the line below the header."""
-    return [dcc.Store(id="link-words", data=text), dcc.Store(id="link-told")] if text else []
+def told(text: str, shown: Mapping[str, str]) -> list[Component]:
+    """Words on a link for the line below the header, until one of the ``shown`` choices changes."""
+    words = {"text": text, "shown": shown}
+    return [dcc.Store(id="link-words", data=words), dcc.Store(id="link-told")] if text else []
 
 
 def replaced(linked: View, shown: View, text: str) -> dict[str, str]:

@@ -184,7 +184,16 @@ def test_a_link_says_which_of_its_sources_is_not_known(cache: QueryCache, view: 
     words = drawing._unknown_sources(cache, linked)
     assert "'gtp_1', which is not known here and left out; near it: gpt_1" in words
     assert "'nobody_42'" in words and "'gpt_2'" not in words
-    assert drawing._unknown_sources(cache, view) == "" and shell.told("") == []
+    assert drawing._unknown_sources(cache, view) == "" and shell.told("", {}) == []
+
+
+def test_the_second_source_of_a_link_stands_in_for_an_unknown_first_one(view: View) -> None:
+    shown = dataclasses.replace(view, source="", other="gpt_2")
+    first = drawing._with_first_source(dataclasses.replace(shown, source="nobody"), shown)
+    assert (first.source, first.other) == ("gpt_2", "")
+    assert drawing._with_first_source(shown, shown) == shown
+    both = dataclasses.replace(shown, source="gpt_1")
+    assert drawing._with_first_source(both, both) == both
 
 
 def test_a_map_says_how_much_of_the_nearest_ten_it_keeps(cache: QueryCache, view: View) -> None:
