@@ -326,6 +326,21 @@ def blind_share(families: pd.Series) -> float:
     return float((sizes - 1).mean() / (len(families) - 1)) if len(families) > 1 else float("nan")
 
 
+def named_families(families: pd.Series) -> tuple[list[str], int]:
+    """Families that a matrix has room to name, and how many others.
+
+    families : of its sources, in the order of :func:`confusion_order`.
+    """
+    blocks = _blocks(families)
+    named = [family for start, stop, family in blocks if _has_room(stop - start, len(families))]
+    return named, len(blocks) - len(named)
+
+
+def _has_room(members: int, size: int) -> bool:
+    """Whether a family's rows are as high as its name, among ``size`` sources."""
+    return members * MATRIX_PIXELS / max(size, 1) >= NAME_HEIGHT
+
+
 def _blocks(families: pd.Series) -> list[tuple[int, int, str]]:
     """Runs of one family as (first, one past the last, family)."""
     starts = [0, *(np.flatnonzero(families.to_numpy()[1:] != families.to_numpy()[:-1]) + 1), len(families)]
@@ -334,7 +349,7 @@ def _blocks(families: pd.Series) -> list[tuple[int, int, str]]:
 
 def _block_names(blocks: list[tuple[int, int, str]], size: int, token: Mapping[str, str], apart: int) -> list[Plot]:
     """Family names left of rows and above columns, where a block has room for one; how many others follow them."""
-    most = [block for block in blocks if (block[1] - block[0]) * MATRIX_PIXELS / max(size, 1) >= NAME_HEIGHT]
+    most = [block for block in blocks if _has_room(block[1] - block[0], size)]
     rest = [block for block in blocks if block not in most]
     named = [((start + stop - 1) / 2, plain(family, 14)) for start, stop, family in most]
     if rest:

@@ -755,11 +755,9 @@ def _confusion(cache: QueryCache, view: View, cells: pd.DataFrame) -> PrintFigur
 
 
 def _in_order(families: pd.Series) -> str:
-    """The families of a matrix by name, as far as they have five sources; the drawing has room for some of them."""
-    sizes = families.value_counts(sort=False)
-    large = list(sizes[sizes >= 5].index)
-    rest = len(sizes) - len(large)
-    return ", ".join(large) + (f" and {rest} smaller" if rest else "")
+    """The families of a matrix by name, and how many others, which the drawing counts too."""
+    named, rest = attribution.named_families(families)
+    return ", ".join(named) + (f" and {rest} smaller" if rest else "")
 
 
 def _ringed(cache: QueryCache, view: View, name: str, printed: PrintFigure, case: Mapping[str, Any]) -> PrintFigure:

@@ -204,6 +204,8 @@ def test_margin_names_of_many_small_families_do_not_touch() -> None:
     figure = go.Figure(figures.confusion_matrix(cells, figures.confusion_order(many), theme="dark"))
     names = [(note.text, note.y) for note in figure.layout.annotations if note.x == -0.5]
     assert names == [("big", 19.5), ("20 smaller", 49.5)]
+    # A caption that names the families counts the others as the drawing does.
+    assert figures.named_families(figures.confusion_order(many)["family"]) == (["big"], 20)
 
 
 def test_family_errors_show_the_share_beside_the_blind_one() -> None:
