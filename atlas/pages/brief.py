@@ -6,7 +6,7 @@ import dataclasses
 import datetime
 import json
 import math
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from types import SimpleNamespace
 from typing import Any
 from urllib.parse import parse_qsl, urlencode
@@ -110,7 +110,7 @@ class PrintFigure:
     figure: go.Figure | Plot
     height: int  # in pixels
     caption: str  # what was measured, on how much
-    origin: str  # 'measured', 'published', or '' where both stand next to each other
+    origins: Collection[str]  # 'measured', 'published' or both
     below: Component | None = None  # a key that the figure does not hold itself
 
 
@@ -523,7 +523,8 @@ def _figure(
         remedy = "Choose another reader, roster or domain above, or leave this figure out"
         return [head, shell.empty("This has not been measured for the choice of the header", remedy)]
     numbers = ", ".join(str(place + 1) for place in sorted(set(builds.loc[builds["plate"] == name, "group"])))
-    title = html.Div([head, shell.origin_badge(printed.origin)], className="figure-title")
+    badges = [shell.origin_badge(origin) for origin in shell.ORIGINS if origin in printed.origins]
+    title = html.Div([head, *badges], className="figure-title")
     tools = shell.tools(f"brief-{name}", table_view=False)
     words: shell.Children = [printed.caption, html.Span(f" Builds: {numbers}." if numbers else "", className="soft")]
     room = ROOM_OF_MATRIX if name == "confusion" else ROOM
@@ -679,7 +680,7 @@ def _map(cache: QueryCache, view: View, points: pd.DataFrame) -> PrintFigure:
         "lie close together (t-SNE of cosine distances). A flat map bends distances; distances between far groups "
         f"mean little.{near} n = {scope(cache, view)}; places are computed from all of them and have no interval."
     )
-    return PrintFigure(figure, 520, caption, cache.origin(reader), key)
+    return PrintFigure(figure, 520, caption, [cache.origin(reader)], key)
 
 
 def _curves(cache: QueryCache, view: View) -> pd.DataFrame:
@@ -729,14 +730,15 @@ def _budget(cache: QueryCache, view: View, frame: pd.DataFrame) -> PrintFigure:
     ]
     numbers = pieces.table(["Right, in %, with so many traces", *(f"{k:,}" for k in values.columns)], rows)
     grey = " Grey: other readers; dashed and hollow: published, not measured here." if others else ""
+    bands = pieces.bands_note(own).replace("bars:", f"bars, of {names[reader]} alone:" if others else "bars:")
     alike = all(cache.reader_row(one)["method"] == READER_PAPER for one in names)
     paper = " Lines are READER, the paper's method, by its proxy." if alike else _paper(names.values())
     caption = (
         f"Share of groups of traces whose source is named first among {scope(cache, view)}, against the number of "
-        f"traces in a group{pieces.bands_note(own)}; dotted: a guess.{grey} n = "
+        f"traces in a group{bands}; the flat dashed line: chance.{grey} n = "
         f"{int(own['n'].max()):,} groups a seed at one trace.{paper}"
     )
-    return PrintFigure(figure, ROOM_OVER_TABLE, caption, cache.origin(reader), numbers)
+    return PrintFigure(figure, ROOM_OVER_TABLE, caption, {cache.origin(name) for name in names}, numbers)
 
 
 def _confusion(cache: QueryCache, view: View, cells: pd.DataFrame) -> PrintFigure:
@@ -751,7 +753,7 @@ def _confusion(cache: QueryCache, view: View, cells: pd.DataFrame) -> PrintFigur
         f"reader has a full diagonal and nothing else. Families, from above: {_in_order(order['family'])}. "
         f"n = {total:,} groups over three seeds, {wrong:,} of them wrong.{right}"
     )
-    return PrintFigure(figure, attribution.MATRIX_HEIGHT, caption, cache.origin(cache.attribution_reader(view)))
+    return PrintFigure(figure, attribution.MATRIX_HEIGHT, caption, [cache.origin(cache.attribution_reader(view))])
 
 
 def _in_order(families: pd.Series) -> str:
@@ -823,7 +825,7 @@ def _siblings(cache: QueryCache, view: View, frame: pd.DataFrame) -> PrintFigure
         f"smallest number of traces, {int(frame['errors'].min()):,} at the largest; {scope(cache, view)}. No interval "
         "is stored."
     )
-    return PrintFigure(figure, 380, caption, cache.origin(cache.attribution_reader(view)))
+    return PrintFigure(figure, 380, caption, [cache.origin(cache.attribution_reader(view))])
 
 
 def _purities(cache: QueryCache, view: View) -> pd.DataFrame:
@@ -840,7 +842,7 @@ def _purity(cache: QueryCache, view: View, frame: pd.DataFrame) -> PrintFigure:
         f"intervals, next to chance; the reader knows no names. n = {int(row['sources'])} sources of "
         f"{int(row['families'])} families with at least five members."
     )
-    return PrintFigure(figure, 380, caption, cache.origin(reader))
+    return PrintFigure(figure, 380, caption, [cache.origin(reader)])
 
 
 def _readouts(cache: QueryCache, view: View, frame: pd.DataFrame) -> PrintFigure:
@@ -849,7 +851,7 @@ def _readouts(cache: QueryCache, view: View, frame: pd.DataFrame) -> PrintFigure
     caption = (
         "Each reader is asked whether one small model was derived from another, with whole families kept out of its "
         "training: the share of pairs told right, mean over the splits, with 95 % intervals. Filled marks were "
-        f"measured here, hollow ones are published numbers; the dotted line is a coin.{picked} n = "
+        f"measured here, hollow ones are published numbers; the dashed line is a coin.{picked} n = "
         f"{relationships.summaries(cache, view)['row'].nunique()} readers, {int(frame['n'].max())} splits each."
         f"{_paper(relationships.reader_names(cache)[one] for one in frame['reader'].unique())}"
     )
@@ -859,7 +861,7 @@ def _readouts(cache: QueryCache, view: View, frame: pd.DataFrame) -> PrintFigure
     place = {"xref": "paper", "x": -0.4, "yref": "paper", "y": 1 + 20 / (height - LEGEND_ROOM - 116)}
     figure.update_layout(legend={**plots.ABOVE, **place}, margin_t=60 + LEGEND_ROOM)
     best = plots.end_note(-0.62, "best", PAPER["soft"], 13, 12, align="left") | {"yanchor": "bottom"}
-    return PrintFigure(figure.add_annotation(best), height, caption, "")
+    return PrintFigure(figure.add_annotation(best), height, caption, set(frame["origin"]))
 
 
 def _kinship(cache: QueryCache, view: View, frame: pd.DataFrame) -> PrintFigure:
@@ -874,7 +876,7 @@ def _kinship(cache: QueryCache, view: View, frame: pd.DataFrame) -> PrintFigure:
         f"every mark is one pair, so there is no interval.{line}{_paper([name])}"
     )
     readers = cache.ask(page_queries.relationship_readers).set_index("reader")
-    return PrintFigure(figure, 440, caption, str(readers.at[reader, "origin"]))
+    return PrintFigure(figure, 440, caption, [str(readers.at[reader, "origin"])])
 
 
 def _reached(cache: QueryCache, view: View, frame: pd.DataFrame) -> PrintFigure | None:
@@ -892,7 +894,9 @@ def _reached(cache: QueryCache, view: View, frame: pd.DataFrame) -> PrintFigure 
         f"paper's probe on such a proxy and word n-grams.{aims} Bars along the line are 95 % intervals where they are "
         f"stored. n = {scope(cache, view)}."
     )
-    return PrintFigure(drawn.figure, dots.height_of(drawn.figure), caption, "")
+    return PrintFigure(
+        drawn.figure, dots.height_of(drawn.figure), caption, {cache.origin(one) for one in frame["reader"].unique()}
+    )
 
 
 def _with_readers(cache: QueryCache, view: View) -> View:
@@ -912,7 +916,7 @@ def _panels(cache: QueryCache, view: View, frame: pd.DataFrame) -> PrintFigure:
         "hollow: published. "
         f"n = {int(frame['n'].max()):,} groups at one trace, {scope(cache, view)}.{paper}"
     )
-    return PrintFigure(drawn.figure, 340, caption, "")
+    return PrintFigure(drawn.figure, 340, caption, {cache.origin(one) for one in frame["reader"].unique()})
 
 
 def _panel_rows(cache: QueryCache, view: View) -> pd.DataFrame:

@@ -514,6 +514,20 @@ def test_own_sheets_are_offered_once_there_are_answers(monkeypatch: pytest.Monke
     assert not any(one["disabled"] for one in brief._own_choices(["case", "reference"]))
 
 
+def test_a_figure_has_a_badge_for_every_origin_of_its_marks(asked: QueryCache) -> None:
+    view = brief.on_paper(asked.resolve_view(View(roster="12-way")))
+    for name in ("budget", "readouts", "shorter"):
+        plate = KINDS[name].printed(asked, view)
+        assert plate is not None and set(plate.origins) == {"measured", "published"}
+        head = told(brief._figure(name, plate, 1, pd.DataFrame(columns=["plate", "group"])))
+        assert head.count("origin-measured") == head.count("origin-published") == 1
+    plate = KINDS["budget"].printed(asked, view)
+    assert plate is not None and "the flat dashed line: chance" in plate.caption and "dotted" not in plate.caption
+    assert re.search(r"bands or bars, of [^:;]+ alone: ", plate.caption)  # other lines are drawn without
+    alone = KINDS["map"].printed(asked, view)
+    assert alone is not None and list(alone.origins) == ["measured"]
+
+
 def test_a_brief_names_the_builds_of_every_reader_it_draws(asked: QueryCache) -> None:
     view = asked.resolve_view(View())
     for name in ("budget", "shorter"):
