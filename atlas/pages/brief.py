@@ -665,10 +665,10 @@ def _map(cache: QueryCache, view: View, points: pd.DataFrame) -> PrintFigure:
     none = pd.DataFrame(columns=["source", "neighbor", "rank"])
     marks = cache.marks()
     figure = go.Figure(map.map_figure(points, none, marks, theme=view.theme, dimensions=2))
-    quality = cache.ask(queries.projection_quality, reader, view.roster, view.domain)
-    flat = quality[(quality["method"] == "tsne") & (quality["dimensions"] == 2)].set_index("metric")["value"]
-    trust = flat.get("trustworthiness_10")
-    near = "" if trust is None else f" Trustworthiness of the ten nearest: {trust:.2f}."
+    quality = pieces.drawing_quality(cache, dataclasses.replace(view, projection="tsne", dim=2))
+    shared, trust = quality.get("knn_jaccard_10"), quality.get("trustworthiness_10")
+    near = "" if shared is None else f" {100 * shared:.1f} % of each source's ten nearest are kept by this drawing."
+    near += "" if trust is None else f" Trustworthiness of the ten nearest: {trust:.2f}."
     counts = points["family"].value_counts()
     entries = [
         pieces.marked(shell.symbol(marks[str(family)], view.theme), f"{family} {count}")

@@ -408,6 +408,13 @@ def budget_key(cache: QueryCache, view: View) -> dict[str, object]:
     return attribution_key(cache, view) | {"k": view.k}
 
 
+def drawing_quality(cache: QueryCache, view: View) -> dict[str, float]:
+    """How far a view's map can be trusted, by metric."""
+    quality = cache.ask(queries.projection_quality, cache.map_reader(view), view.roster, view.domain)
+    here = quality[(quality["method"] == view.projection) & (quality["dimensions"] == view.dim)]
+    return dict(zip(here["metric"], here["value"], strict=True))
+
+
 def map_key(*names: str) -> Key:
     """What rows about geometry have in common: some of reader, roster and domain."""
 

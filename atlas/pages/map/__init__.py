@@ -546,9 +546,7 @@ def _trust(cache: QueryCache, view: View) -> list[Component | str]:
                 "on maps of one domain", "How many of the ten nearest a map of both domains keeps is not measured"
             ),
         ]
-    quality = cache.ask(queries.projection_quality, cache.map_reader(view), view.roster, view.domain)
-    here = quality[(quality["method"] == view.projection) & (quality["dimensions"] == view.dim)]
-    values = dict(zip(here["metric"], here["value"], strict=True))
+    values = pieces.drawing_quality(cache, view)
     value, shared = values.get("trustworthiness_10", values.get("trustworthiness_5")), values.get("knn_jaccard_10")
     if value is None:
         return []

@@ -514,6 +514,15 @@ def test_own_sheets_are_offered_once_there_are_answers(monkeypatch: pytest.Monke
     assert not any(one["disabled"] for one in brief._own_choices(["case", "reference"]))
 
 
+def test_the_map_states_the_share_of_neighbours_that_its_page_states(asked: QueryCache) -> None:
+    view = brief.on_paper(asked.resolve_view(View(roster="12-way", projection="pca")))
+    plate = KINDS["map"].printed(asked, view)
+    quality = pieces.drawing_quality(asked, dataclasses.replace(view, projection="tsne", dim=2))
+    assert plate is not None
+    share = f" {100 * quality['knn_jaccard_10']:.1f} % of each source's ten nearest are kept by this drawing. "
+    assert 0 < plate.caption.find(share) < plate.caption.find("Trustworthiness")
+
+
 def test_a_figure_has_a_badge_for_every_origin_of_its_marks(asked: QueryCache) -> None:
     view = brief.on_paper(asked.resolve_view(View(roster="12-way")))
     for name in ("budget", "readouts", "shorter"):
