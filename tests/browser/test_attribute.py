@@ -730,7 +730,7 @@ def test_traces_with_odd_columns_are_read_wherever_they_are_dropped(
     browser.click("#attr-propose")
     browser.until("return document.querySelectorAll('#attr-rows .ag-center-cols-container [role=row]').length > 0")
     browser.click("#attr-mode input[value=reference]")
-    browser.until("return !document.querySelector('#ref-carry').hidden")
+    browser.until("return document.querySelector('#ref-carry')?.hidden === false")
     browser.click("#ref-carry")
     browser.until("return document.querySelector('#ref-traces-rows').innerText.includes('The first 3 of 12 traces')")
     browser.click("#ref-prompts")
