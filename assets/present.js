@@ -58,6 +58,9 @@
     return pathname === "/" ? 1 : 0;
   }
 
+  // A brief is a deck of its own: number keys choose its sheets.
+  const brief = () => window.location.pathname === "/brief" && !slide();
+
   // What the arrows stop at, and how far below the top of the screen it is; the head of a page is one too.
   function stops() {
     const figures = ".column > .page-head, .first-screen, .figure:not(.first-screen *), .sheet";
@@ -89,14 +92,26 @@
 
   // The figure after or before the one at the top.
   function step(way) {
-    const stage = document.getElementById("content"), all = stops();
-    if (!stage) return;
-    const stop = way > 0 ? !atEnd() && all.find((one) => far(one) > 32) : all.filter((one) => far(one) < -32).pop();
+    if (!document.getElementById("content")) return;
+    const stop = following(way);
     if (stop && stop.matches(SLIDES[3][2])) show(3);
-    else if (stop) stage.scrollTo({ top: stage.scrollTop + far(stop) });
+    else if (stop) reach(stop);
     else if (links().length) (links()[links().findIndex((link) => link.hasAttribute("aria-current")) + way] || links()[0]).click();
     if (stop) strip(keysShown(), slide());
   }
+
+  function following(way) {
+    const all = stops();
+    return way > 0 ? !atEnd() && all.find((one) => far(one) > 32) : all.filter((one) => far(one) < -32).pop();
+  }
+
+  function reach(stop) {
+    const stage = document.getElementById("content");
+    stage.scrollTo({ top: stage.scrollTop + far(stop) });
+  }
+
+  // Whether the arrow down leads somewhere.
+  const more = () => Boolean(following(1)) || links().length > 0;
 
   // Compare has one figure at a time: after the last one of the page comes the next link to one.
   const links = () => [...document.querySelectorAll(".questions > div:first-child a")];
@@ -108,6 +123,7 @@
 
   // The keys in a strip: while presenting until "?" hides them, else until one of them is pressed. A slide's number is with them.
   const PRESENTING = [...Object.entries(SLIDES).map(([key, slide]) => [key, slide[3]]), ["← →", "Slide"], ["↓", "More figures"], ["?", "Hide keys"], ["Esc", "Leave"]];
+  const SHEETS = [["1 to 9", "Choose a sheet"], ["← →", "Next sheet"], ["?", "Hide keys"], ["Esc", "Leave"]];
   const READING = [["/", "Find a source (map)"], ["Tab", "Next control"], ["Enter", "Choose"], ["P, then 1 to 4", "Present the map, accuracy, confusions, your case"], ["?", "Hide keys"], ["Esc", "Close"]];
   function strip(shown, number) {
     let keys = document.getElementById("present-keys");
@@ -118,9 +134,11 @@
       keys.setAttribute("aria-label", "Keys");
       document.body.append(keys);
     }
-    const more = !slide() || figure(slide());
-    keys.replaceChildren(...(on() ? PRESENTING : READING).filter(([key]) => more || key !== "↓").map(([key, name]) => {
+    const own = ["P, then 1 to 9", "Present the sheets of this brief"];
+    const reading = READING.map((pair) => (brief() && pair[0].startsWith("P") ? own : pair));
+    keys.replaceChildren(...(!on() ? reading : brief() ? SHEETS : PRESENTING).map(([key, name]) => {
       const pair = document.createElement("span"), cap = document.createElement("kbd");
+      if (key === "↓") [pair.className, pair.hidden] = ["present-more", !more()];
       cap.textContent = key;
       pair.append(cap, " " + name);
       return pair;
@@ -192,7 +210,11 @@
     if (event.key === "?") strip(!keys || keys.hidden, on() && slide());
     else if (keys && !on() && event.key !== "p" && event.key !== "Shift") strip(false);
     if (!on()) return;
-    if (SLIDES[event.key]) show(Number(event.key));
+    const sheet = brief() && stops()[Number(event.key) - 1];
+    if (sheet) {
+      reach(sheet);
+      strip(keysShown(), 0);
+    } else if (SLIDES[event.key] && !brief()) show(Number(event.key));
     if (event.key === "Escape") present(false);
     const space = event.key === " " && !(event.target.matches && event.target.matches("a, summary, button:not([data-quiet])"));
     const back = ["ArrowLeft", "ArrowUp", "PageUp"].includes(event.key) || (space && event.shiftKey);
@@ -216,6 +238,11 @@
   window.setInterval(() => {
     const place = document.querySelector(".present-place"), now = position();
     if (place && now && place.textContent !== now) place.textContent = now;
+    const down = document.querySelector(".present-more");
+    if (down && down.hidden === more()) {
+      down.hidden = !down.hidden;
+      above(document.getElementById("present-keys"));
+    }
   }, 400);
   window.addEventListener("resize", () => {
     const keys = document.getElementById("present-keys");

@@ -803,6 +803,8 @@ def test_a_presenter_shows_map_accuracy_a_confusion_and_the_case_by_four_keys(br
     seen = "return document.querySelector(arguments[0]).getBoundingClientRect().bottom <= innerHeight"
     browser.until(seen, "#budget-graph")
     assert browser.run(seen, "#answer")
+    down = "return document.querySelector('.present-more').checkVisibility()"
+    browser.until(down)
     assert browser.run("return getComputedStyle(document.querySelector('#present-off')).opacity") == "0"
     pressed(" ")
     browser.until(top, "#figure-confusion")
@@ -814,6 +816,12 @@ def test_a_presenter_shows_map_accuracy_a_confusion_and_the_case_by_four_keys(br
     browser.wait(lambda: browser.query().get("zoom"), "the family of the confusion, whose cells can be told apart")
     pressed(Keys.ARROW_DOWN)
     assert browser.text("#present-keys").startswith("3 / 4 · figure 2 of 5")
+    assert browser.run(down)
+    has = "return document.querySelector('.present-place').textContent.includes(arguments[0])"
+    for number in (3, 4, 5):
+        pressed(Keys.ARROW_DOWN)
+        browser.until(has, f"figure {number} of 5")
+    browser.until(down.replace("return ", "return !"))  # no figure follows the last one
     for key in (Keys.ARROW_LEFT, Keys.ARROW_LEFT, Keys.ARROW_LEFT, "3"):
         pressed(key)
     browser.until("return document.querySelector('#pair tbody') !== null")

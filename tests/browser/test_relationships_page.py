@@ -183,6 +183,13 @@ def test_a_presented_brief_shows_a_sheet_a_screen_above_the_keys(calm: Browser) 
             calm.until(place + " === arguments[0]", f"{number} / 5")
             calm.until(seen, number)
             ActionChains(calm.driver).send_keys(Keys.ARROW_DOWN).perform()
+        # The keys of the four slides would lead out of this deck.
+        keys = calm.text("#present-keys")
+        assert "1 to 9 Choose a sheet" in keys and "Accuracy" not in keys
+        for number in (2, 4, 1):
+            ActionChains(calm.driver).send_keys(str(number)).perform()
+            calm.until(place + " === arguments[0]", f"{number} / 5")
+            assert calm.run("return location.pathname") == "/brief"
 
 
 @pytest.mark.parametrize("path", ["/", "/neighbourhoods", "/attribution", "/compare", "/source/gpt_1", "/methods"])
