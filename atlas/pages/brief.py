@@ -667,7 +667,11 @@ def _map(cache: QueryCache, view: View, points: pd.DataFrame) -> PrintFigure:
     figure = go.Figure(map.map_figure(points, none, marks, theme=view.theme, dimensions=2))
     quality = pieces.drawing_quality(cache, dataclasses.replace(view, projection="tsne", dim=2))
     shared, trust = quality.get("knn_jaccard_10"), quality.get("trustworthiness_10")
-    near = "" if shared is None else f" {100 * shared:.1f} % of each source's ten nearest are kept by this drawing."
+    near = (
+        ""
+        if shared is None
+        else f" {100 * shared:.1f} % overlap (Jaccard) of each source's ten nearest with those drawn."
+    )
     near += "" if trust is None else f" Trustworthiness of the ten nearest: {trust:.2f}."
     counts = points["family"].value_counts()
     entries = [

@@ -519,7 +519,9 @@ def test_the_map_states_the_share_of_neighbours_that_its_page_states(asked: Quer
     plate = KINDS["map"].printed(asked, view)
     quality = pieces.drawing_quality(asked, dataclasses.replace(view, projection="tsne", dim=2))
     assert plate is not None
-    share = f" {100 * quality['knn_jaccard_10']:.1f} % of each source's ten nearest are kept by this drawing. "
+    share = (
+        f" {100 * quality['knn_jaccard_10']:.1f} % overlap (Jaccard) of each source's ten nearest with those drawn. "
+    )
     assert 0 < plate.caption.find(share) < plate.caption.find("Trustworthiness")
 
 
