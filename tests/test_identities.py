@@ -225,4 +225,4 @@ def test_names_in_lines_of_collected_responses_and_of_uploads() -> None:
     names = "source sample_id prompt response model weights_sha256 endpoint system template settings seed "
     names += "finish_reason prompt_tokens response_tokens engine timestamp software"
     assert [field.name for field in fields(Collected)] == names.split()
-    assert [field.name for field in fields(Upload)] == ["key", "name", "size", "enrolment", "label"]
+    assert [field.name for field in fields(Upload)] == ["key", "name", "size", "enrolment", "label", "of_bytes"]

@@ -638,7 +638,7 @@ def test_two_windows_of_which_one_is_changed_differ(browser: Browser, tmp_path: 
     # The generation holds no drift test, so its power is that of the ecosystem's own validation.
     browser.until("return document.querySelector('#figure-power .main-svg') !== null")
     assert "sibling of its family" in browser.text("#figure-power .sentence")
-    assert f"on sources of {SAMPLES}" in browser.text("#figure-power .sentence")
+    assert f"on sources of {CALLED}" in browser.text("#figure-power .sentence")
     # Files and answer are there after a visit to another page, and the second window becomes one set of traces.
     opened(browser)
     assert browser.text("h1") == HEADS["one"][0]

@@ -81,7 +81,7 @@ def test_a_map_prints_as_it_is_seen_with_its_key(browser: Browser, dim: int) -> 
         assert printed == seen and len(seen) > 2
         assert browser.run("return document.querySelectorAll('#map').length") == 1
         note = browser.run("return document.querySelector('.map-printed-note').textContent")
-        assert note.startswith(f"t-SNE, {dim}-D. ") and "ten nearest with those of this drawing" in note
+        assert note.startswith(f"t-SNE, {dim}-D. ") and "ten nearest, drawn and original" in note
         box, title, key = (browser.run(f"return document.querySelector('{one}').getBoundingClientRect().toJSON()")
                            for one in (".map-printed", ".map-title", ".legend-rows"))  # fmt: skip
         assert title["bottom"] <= box["top"] and 200 < box["width"] <= 673

@@ -506,7 +506,7 @@ def _sentence(cache: QueryCache, view: View, points: pd.DataFrame) -> list[Compo
     outlined = _outlined(cache, view, points)
     named = " Names stand where there is room." if view.dim == 2 and not outlined else ""
     trust = _trust(cache, view)
-    kept = [" ", *trust[:2], "with those of this drawing."] if len(trust) > 1 else []  # the page has it below the map
+    kept = [" ", *trust[:2], "drawn and original."] if len(trust) > 1 else []  # the page has it below the map
     return [
         count,
         f" as seen by {cache.proxy_name(reader) if reader == view.reader else cache.reader_words(reader)}. "
@@ -556,7 +556,7 @@ def _trust(cache: QueryCache, view: View) -> list[Component | str]:
         return [shell.term("How far to trust this map", trust)]
     share = html.B(f"{100 * shared:.1f} %", className="number")
     meaning = f"{pieces.SHARED_HELP}. {trust}"
-    return [share, " overlap of each source's ten nearest ", shell.term("with those of this drawing", meaning)]
+    return [share, " overlap of the ten nearest, ", shell.term("drawn and original", meaning)]
 
 
 def _legend(cache: QueryCache, view: View, points: pd.DataFrame) -> list[Component]:

@@ -201,7 +201,7 @@ def test_a_map_says_how_much_of_the_nearest_ten_it_keeps(cache: QueryCache, view
     here = quality[(quality["method"] == view.projection) & (quality["dimensions"] == view.dim)]
     values = here.set_index("metric")["value"]
     page = json.dumps(map._trust(cache, view), default=lambda part: part.to_plotly_json())
-    assert f'"{100 * values["knn_jaccard_10"]:.1f} %"' in page and " overlap of each source's ten nearest " in page
+    assert f'"{100 * values["knn_jaccard_10"]:.1f} %"' in page and " overlap of the ten nearest, " in page
     assert f"Trustworthiness {rate_text(values['trustworthiness_10'])}. " in page
 
 
