@@ -22,6 +22,7 @@ from selenium.webdriver.support.ui import WebDriverWait
 from atlas.application import create_application
 from backend.errors import AtlasError
 from backend.output_files import lock
+from backend.proxies.reader import Reader
 from jobs.screenshots import chromium
 from tests.invented_atlas import publish_invented
 
@@ -234,3 +235,23 @@ def calm_related(related: Browser) -> Iterator[Browser]:
     related.complaints()
     yield related
     assert related.complaints() == []
+
+
+@pytest.fixture(scope="module")
+def samples_served(smollm2: Reader, tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
+    """Address of an atlas with the shipped sample ecosystem."""
+    from tests.browser.attributing import serve_samples  # which imports this module
+
+    yield from serve_samples(smollm2, tmp_path_factory)
+
+
+@pytest.fixture
+def samples_browser(driver: WebDriver, samples_served: str) -> Iterator[Browser]:
+    """A browser on it, in which no page may complain."""
+    view = Browser(driver, samples_served)
+    view.complaints()
+    yield view
+    assert view.complaints() == []
+    driver.get(f"{samples_served}/health")  # a test may end in a file, which has another storage
+    driver.execute_script("sessionStorage.clear()")
+    driver.delete_all_cookies()
