@@ -35,8 +35,8 @@ FORMS = {
 """Readouts of which figures show the best alone; tables hold all."""
 ENDINGS = {"@best": ", best layer", "@last": ", last layer", "-euclidean": ", Euclidean"}
 LESS: Mapping[str, Series] = {
-    "ac": Series("less drift (first AC)", "diamond", 1, 1),
-    "dc": Series("less mean (DC)", "square", -1, 2),
+    "ac": Series("against drift (first AC) alone", "diamond", 1, 1),
+    "dc": Series("against mean (DC) alone", "square", -1, 2),
 }
 TRUTH_SYMBOLS = {True: "circle", False: "diamond-open"}
 TRUTH_WORDS = {True: "related", False: "unrelated"}
@@ -47,13 +47,12 @@ SHARES = (0.1, 0.2, 0.4, 0.6, 0.8)  # ticks of a histogram on either side of nou
 
 
 def readout_dots(
-    frame: pd.DataFrame, names: Mapping[str, str], *, theme: Theme, axis: str, chance: float | None
+    frame: pd.DataFrame, names: Mapping[str, str], *, theme: Theme, axis: str, level: Level | None
 ) -> Plot:
     """Marks of readouts, a line a reader, which ends with its highest number.
 
     frame : Columns row, readout, origin, value, std, low, high (may be NaN), n.
     """
-    level = None if chance is None else Level(chance, "a coin")
     series = frame["readout"].where(frame["readout"].isin(list(READOUTS)), "other")
     marks = frame.assign(series=series, words=[readout_words(readout) for readout in frame["readout"]])
     others = marks.loc[series == "other", "words"].unique()

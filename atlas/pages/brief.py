@@ -855,7 +855,7 @@ def _readouts(cache: QueryCache, view: View, frame: pd.DataFrame) -> PrintFigure
     caption = (
         "Each reader is asked whether one small model was derived from another, with whole families kept out of its "
         "training: the share of pairs told right, mean over the splits, with 95 % intervals. Filled marks were "
-        f"measured here, hollow ones are published numbers; the dashed line is a coin.{picked} n = "
+        f"measured here, hollow ones are published numbers; the dotted line is a coin.{picked} n = "
         f"{relationships.summaries(cache, view)['row'].nunique()} readers, {int(frame['n'].max())} splits each."
         f"{_paper(relationships.reader_names(cache)[one] for one in frame['reader'].unique())}"
     )

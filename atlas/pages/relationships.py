@@ -56,8 +56,11 @@ HELD_OUT_HELP = (
 READOUT_HELP = "A straight line between related and unrelated pairs, drawn from the training pairs' scores"
 ANSWERS = 600
 """Answers of every model of the task, empty ones too."""
-COINS = {"accuracy": 0.5, "precision": 0.5, "auc": 0.5}
-"""What a coin gets where as many test pairs are related as not."""
+GUESSES = {
+    **{measure: dots.Level(0.5, "a coin") for measure in ("accuracy", "precision", "auc")},
+    "f1": dots.Level(2 / 3, "calling every pair related"),
+}
+"""What is reached without reading, where as many test pairs are related as not."""
 COMPARED = ("accuracy", "f1", "auc")
 """Measures that were tested in pairs."""
 SETS = {"pair": "pair_disjoint", "model": "disjoint_union", "family": "disjoint_union"}
@@ -796,10 +799,11 @@ def _answer(cache: QueryCache, view: View) -> list[Component | str]:
     value, interval = _rate(view, own)
     verb = " of pairs of models are rightly read as related or not" if view.measure == "accuracy" else ""
     published = " (published)" if own["origin"] == "published" else ""
-    coin = f"; a coin {_rate_text(view, COINS[view.measure])}" if view.measure in COINS else ""
+    guess = GUESSES.get(view.measure)
+    guessed = f"; {guess.words} {_rate_text(view, guess.value)}" if guess else ""
     first: list[Component | str] = [
         html.Strong(value), html.Span(interval, className="spread"),
-        f"{verb} {NEW[view.protocol]} by {names[own['reader']]}{published}{coin}.",
+        f"{verb} {NEW[view.protocol]} by {names[own['reader']]}{published}{guessed}.",
     ]  # fmt: skip
     readout: Component | str = figures.readout_words(own["readout"])
     if own["readout"] == "dc-ac":
@@ -884,7 +888,7 @@ def readouts(cache: QueryCache, view: View, frame: pd.DataFrame) -> FigureView:
     """Readers and their readouts under the chosen protocol and metric."""
     names = _lines(cache, frame)
     axis = f"{MEASURES[view.measure]}: {MEASURE_HELP[view.measure]}"
-    figure = figures.readout_dots(frame, names, theme=view.theme, axis=axis, chance=COINS.get(view.measure))
+    figure = figures.readout_dots(frame, names, theme=view.theme, axis=axis, level=GUESSES.get(view.measure))
     caps = (
         "Thin bars with caps: one standard deviation over the splits, because the release holds no interval for these."
     )
@@ -1006,8 +1010,8 @@ def _tested(cache: QueryCache, view: View, frame: pd.DataFrame) -> pieces.GridVi
     columns = [
         tables.wrapped("subject", "Reader", 130, 1),
         tables.wrapped("subject_words", "Readout", 100),
-        tables.wrapped("reference", "Less reader", 130, 1),
-        tables.wrapped("reference_words", "Readout", 100),
+        tables.wrapped("reference", "Against reader", 130, 1),
+        tables.wrapped("reference_words", "Against readout", 100),
         tables.number("difference", "Difference", "signed", 84),
         tables.words("interval", "95 % interval", 118, floatingFilter=False),
         tables.number("p_holm", "Holm p", "p", 78, valueFormatter={"function": "params.data.p_words"}),
@@ -1035,29 +1039,36 @@ def _rate_rows(cache: QueryCache, view: View) -> pd.DataFrame:
     order = [name for metric in MEASURES for name in (metric, *(f"{metric}_{kind}" for kind in ("std", "low", "high")))]
     wide = wide.reindex(columns=order).reset_index().rename(columns={"n": "splits"})
     wide.insert(0, "name", [names[reader] for reader in wide["reader"]])
-    return wide.sort_values("accuracy", ascending=False, kind="stable").reset_index(drop=True)
+    return wide.sort_values(view.measure, ascending=False, kind="stable").reset_index(drop=True)
 
 
 @pieces.needs(_rate_rows, pieces.no_grid(missing("relationship measured yet")))
 def _rates(cache: QueryCache, view: View, frame: pd.DataFrame) -> pieces.GridView:
     frame = frame.assign(words=[figures.readout_words(readout) for readout in frame["readout"]])
+    chosen = _in_words(view.measure)
+    measured = [
+        tables.number(view.measure, MEASURES[view.measure], "rate", 84),
+        tables.number(f"{view.measure}_std", "± Std", "rate", 66),
+        tables.number(f"{view.measure}_low", "Low", "rate", 62),
+        tables.number(f"{view.measure}_high", "High", "rate", 62),
+    ]
+    *others, last = (
+        tables.number(measure, words, "rate", 84 if len(words) > 6 else 70)
+        for measure, words in MEASURES.items()
+        if measure != view.measure
+    )
     columns = [
         tables.wrapped("name", "Reader", 150, 1),
         tables.wrapped("words", "Readout", 116, 1),
-        tables.number("accuracy", "Accuracy", "rate", 84),
-        tables.number("accuracy_std", "± Std", "rate", 66),
-        tables.number("accuracy_low", "Low", "rate", 62),
-        tables.number("accuracy_high", "High", "rate", 62),
+        *measured,
         tables.words("origin", "Origin", 96),
-        tables.number("precision", "Precision", "rate", 84),
-        tables.number("recall", "Recall", "rate", 70),
-        tables.number("f1", "F1", "rate", 60),
-        tables.at_scrollbar(tables.number("auc", "AUC", "rate", 60)),
+        *others,
+        tables.at_scrollbar(last),
     ]
     top: Any = frame.iloc[0]
     sentence = (
-        f"{top['name']} by {top['words']} ({top['origin']}) has the highest accuracy, {rate_text(top['accuracy'])}. "
-        "Every readout of every reader, mean over the splits; low and high are the 95 % interval of accuracy. The CSV "
+        f"{top['name']} by {top['words']} ({top['origin']}) has the highest {chosen}, {rate_text(top[view.measure])}. "
+        f"Every readout of every reader, mean over the splits; low and high are the 95 % interval of {chosen}. The CSV "
         f"has spread and interval of every metric. {_other_splits(cache, view)}n = {len(frame)} readouts."
     )
     return tables.grid("rates-grid", frame, columns), sentence
@@ -1075,8 +1086,8 @@ _SUMMARIES = pieces.without(
 )  # fmt: skip
 OVER_SPLITS = {"std": "Std, splits", "n": "Splits"}
 LESS = {
-    "subject": "Reader", "subject_readout": "Readout", "reference": "Less reader", "reference_readout": "Less readout",
-    "n": "Splits",
+    "subject": "Reader", "subject_readout": "Readout", "reference": "Against reader",
+    "reference_readout": "Against readout", "n": "Splits",
 }  # fmt: skip
 _CONTRASTS = pieces.without(_contrast_rows, "build_id", "row")
 FIGURES = {

@@ -7,10 +7,11 @@ import pandas as pd
 import plotly.graph_objects as go
 import pytest
 
-from atlas.figures import plots, relationships
+from atlas.figures import dots, plots, relationships
 from atlas.figures import relationships as pairs
 from atlas.theme import READER_COLOURS, TOKENS
 
+COIN = dots.Level(0.5, "a coin")
 NAMES = {"mpt": "MPT", "big": "READER · <b>Big</b>"}
 
 
@@ -46,7 +47,7 @@ def scored() -> pd.DataFrame:
 
 
 def test_measured_marks_are_filled_and_published_ones_hollow(summaries: pd.DataFrame) -> None:
-    figure = go.Figure(relationships.readout_dots(summaries, NAMES, theme="dark", axis="Accuracy", chance=0.5))
+    figure = go.Figure(relationships.readout_dots(summaries, NAMES, theme="dark", axis="Accuracy", level=COIN))
     traces = {(trace.legendgroup, trace.marker.color == TOKENS["dark"]["ground"]): trace for trace in figure.data}
     assert set(traces) == {("match", False), ("match", True), ("dc-ac", True), ("ac", True), ("dc", True)}
     assert len({trace.marker.symbol for trace in figure.data}) == 4
@@ -61,7 +62,7 @@ def test_measured_marks_are_filled_and_published_ones_hollow(summaries: pd.DataF
 
 
 def test_rows_run_from_the_top_down_with_their_number_at_the_end(summaries: pd.DataFrame) -> None:
-    figure = go.Figure(relationships.readout_dots(summaries, NAMES, theme="light", axis="Accuracy", chance=0.5))
+    figure = go.Figure(relationships.readout_dots(summaries, NAMES, theme="light", axis="Accuracy", level=COIN))
     first, second = figure.layout.yaxis.ticktext
     assert first == "MPT" and "&lt;b&gt;Big&lt;/b&gt;" in second
     assert figure.layout.yaxis.range[0] > figure.layout.yaxis.range[1]
@@ -70,14 +71,14 @@ def test_rows_run_from_the_top_down_with_their_number_at_the_end(summaries: pd.D
     told = [note.text for note in figure.layout.annotations]
     assert told[0].startswith(".700") and "[.660, .740]" in told[0] and told[1].startswith(".780")
     assert told[2] == "a coin" and figure.layout.shapes[0].x0 == 0.5
-    without = go.Figure(relationships.readout_dots(summaries, NAMES, theme="light", axis="F1", chance=None))
+    without = go.Figure(relationships.readout_dots(summaries, NAMES, theme="light", axis="F1", level=None))
     assert not without.layout.shapes and len(without.layout.annotations) == 2
 
 
 def test_a_readout_of_tables_is_drawn_under_its_own_name(summaries: pd.DataFrame) -> None:
     drift = summaries.iloc[2:3].assign(readout="grp128@last", value=0.8, low=np.nan, high=np.nan)
     marks = pd.concat([summaries, drift], ignore_index=True)
-    figure = go.Figure(relationships.readout_dots(marks, NAMES, theme="light", axis="Accuracy", chance=0.5))
+    figure = go.Figure(relationships.readout_dots(marks, NAMES, theme="light", axis="Accuracy", level=COIN))
     other = next(trace for trace in figure.data if trace.name == "drift, 128 projections, last layer")
     assert list(other.x) == [0.8] and "drift, 128 projections, last layer: .800" in other.hovertext[0]
     assert figure.layout.annotations[1].text.startswith(".800")

@@ -16,6 +16,7 @@ from dash import Dash, html
 
 from atlas.application import create_application
 from atlas.data import QueryCache
+from atlas.figures import plots
 from atlas.pages import brief, pieces, relationships
 from atlas.pages.attribute import sections, verdict
 from atlas.pages.brief import KINDS, USUAL
@@ -137,6 +138,11 @@ def test_the_answer_gives_what_its_reader_reaches_and_the_best_that_was_picked(
     unsure = ", not clearly better than this one (the intervals overlap)," if top["low"] <= own["high"] else ""
     assert f": the highest measured here{unsure} and optimistic" in answer
     assert answer.index("a coin 50.0") < answer.index("By ")  # the caveat stands below the number
+    by_f1 = dataclasses.replace(view, measure="f1")
+    assert "; calling every pair related .667." in told(relationships._answer(asked, by_f1))
+    ranked = relationships._rate_rows(asked, by_f1)["f1"]
+    assert ranked.is_monotonic_decreasing
+    assert f"the highest F1, {plots.rate_text(ranked[0])}." in told(relationships._rates(asked, by_f1)[1])
     monkeypatch.setattr(relationships, "usual", lambda *_: own.where(own.index != "high", math.nan))
     assert "overlap" not in told(relationships._answer(asked, view))
     monkeypatch.setattr(relationships, "usual", lambda *_: top)
