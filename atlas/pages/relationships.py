@@ -1010,8 +1010,8 @@ def _tested(cache: QueryCache, view: View, frame: pd.DataFrame) -> pieces.GridVi
     columns = [
         tables.wrapped("subject", "Reader", 130, 1),
         tables.wrapped("subject_words", "Readout", 100),
-        tables.wrapped("reference", "Against reader", 130, 1),
-        tables.wrapped("reference_words", "Against readout", 100),
+        tables.wrapped("reference", "Against reader", 122, 1),
+        tables.wrapped("reference_words", "Against readout", 116),
         tables.number("difference", "Difference", "signed", 84),
         tables.words("interval", "95 % interval", 118, floatingFilter=False),
         tables.number("p_holm", "Holm p", "p", 78, valueFormatter={"function": "params.data.p_words"}),
