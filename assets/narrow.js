@@ -1,10 +1,11 @@
 // Narrow screens: the menu of the header, and one rule for all figures: names stand above their rows, labels of line ends and the legend below
-// the drawing, panels below each other. The server draws every figure once, for a wide screen.
+// the drawing, panels below or, of tall ones, above each other. The server draws every figure once, for a wide screen.
 (function () {
   "use strict";
   const NARROW = 560, LINE = 18, LETTER = 6.4, EDGE = 16;
   const TITLED = 48, ENTRY = 19;  // pixels below a drawing whose axis has a title; of an entry of a legend
   const SMALL = 10;  // pixels of a family's name on a slide, which is enlarged
+  const TALL = 560;  // pixels of a drawing whose legend stands above it, as its foot is out of sight
   const MANY = 64;  // rows and columns of a matrix whose cells nobody tells apart on a narrow screen: it stays square
   const LOW = 340;  // pixels of a slide's figure in which labels of line ends would run into each other
   const COLUMN = 38;  // pixels of a column of numbers at the ends of rows
@@ -261,19 +262,21 @@
     const entries = new Set(data.filter((trace) => layout.showlegend && trace.showlegend !== false && trace.visible !== false)
       .map((trace) => trace.legendgroup || trace.name));
     const { title } = layout.legend || {}, head = entries.size && title && title.text ? wrapped(title.text, Math.floor((width - 2 * EDGE) / LETTER)) : [];
+    const named = entries.size ? head.length * LINE + entries.size * ENTRY + 8 : 0, above = drawing > TALL;
     if (entries.size) {
       margin.t = Math.min(margin.t, 32);
       layout.legend = {
-        ...layout.legend, ...(head.length ? { title: { ...title, text: head.join("<br>") } } : {}), x: 0, xref: "container", xanchor: "left", y: 0, yref: "container", yanchor: "bottom",
+        ...layout.legend, ...(head.length ? { title: { ...title, text: head.join("<br>") } } : {}), x: 0, xref: "container", xanchor: "left", y: above ? 1 : 0, yref: "container", yanchor: above ? "top" : "bottom",
         entrywidth: (width - EDGE) / across, entrywidthmode: "fraction", tracegroupgap: 0,
       };
     }
-    margin.b = below + (key.length + head.length) * LINE + entries.size * ENTRY + (entries.size ? 8 : 0);
+    margin.b = below + key.length * LINE + (above ? 0 : named);
     for (const note of (layout.annotations || []).filter((one) => one.xref === "paper" && one.yref === "paper" && one.x === 0 && one.y === 1)) {
       const text = wrapped(note.text.replace(/<br>/g, " "), Math.floor(across / LETTER));
       note.text = text.join("<br>");
       margin.t = Math.max(margin.t, text.length * LINE + 16);
     }
+    if (above) margin.t += named;
     layout.annotations = (layout.annotations || []).concat(key.map((note, i) => ({
       ...note, text: (note.sign === undefined && note.name !== "head" ? "━ " : "") + shortened(note.text, Math.floor((width - 2 * EDGE) / LETTER) - 2), x: 0, y: 0, yref: "paper", xanchor: "left", yanchor: "top", yshift: -below - i * LINE,
       xshift: EDGE - margin.l,
