@@ -70,6 +70,11 @@ SCORE_WORDS = {
     "distance": "Distance of the two models' embeddings",
     "ac": "How alike the drift is (cosine, first AC)",
 }
+PART_HELP = {
+    "dc": "How alike the two models' mean states are: the proxy's states averaged over a response, as a cosine",
+    "ac": "How alike their drift is: the states' smoothest change from a response's front to its back, as a cosine",
+}
+"""What the heads of both parts of a fingerprint mean."""
 COLUMNS = {
     "dc": "Mean (DC), cosine", "ac": "Drift (first AC), cosine", "match": "Text that matches",
     "distance": "Embedding distance",
@@ -85,6 +90,7 @@ UNTESTED_HEIGHT = 150
 ORIENTED = (
     ": the dotted line is fitted to all pairs that are shown, for orientation, and is no decision of the reader. "
 )
+OWN_LINES = "Every split has its own line, so some pairs below this one are called related, or above it unrelated"
 ABOVE_HELP = (
     "Share of the unrelated pairs that this pair outscores: a related pair should stand above nearly all, an unrelated "
     "one in their midst"
@@ -379,19 +385,15 @@ def kinship(cache: QueryCache, view: View) -> FigureView:
         f" By {'mean decisions' if decides else 'these scores'}, a related pair looks closer than an unrelated one in "
         f"{100 * (1 - first.mean()):.0f} % of comparisons, all pairs ranked together",
         *area,
-        ".",
+        ". ",
     ]
-    sentence: list[Component | str] = [
-        badge(cache, reader),
-        *(closer if 0 < len(first) < len(frame) else []),
-        f" {PARTS} " if two else " One mark a pair: related ones stand up, unrelated ones hang down. ",
-    ]
+    sentence: list[Component | str] = [badge(cache, reader), *(closer if 0 < len(first) < len(frame) else [" "])]
+    if two:
+        sentence += ["Axes: ", shell.term("mean and drift", PARTS), ". "]
+    else:
+        sentence += ["One mark a pair: related ones stand up, unrelated ones hang down. "]
     if decides:
-        sentence += [
-            "Dashed: the ",
-            shell.term("average decision", DECISION_HELP),
-            " line; every split has its own, so some pairs below it are called related, or above it unrelated. ",
-        ]
+        sentence += ["Dashed: the ", shell.term("average decision", f"{DECISION_HELP}. {OWN_LINES}"), " line. "]
     else:
         sentence += [
             "The released files hold this reader's scores and none of its decisions",
@@ -399,17 +401,18 @@ def kinship(cache: QueryCache, view: View) -> FigureView:
         ]
     if protocol != view.protocol:
         sentence.append("They hold the pairs of the pair split alone, which are shown. ")
+    sentence.append(html.Span("Click a mark to ask every reader about it. ", className="pointing"))
     silent = silent_models(cache)
     without = int((frame["model_a"].isin(silent) | frame["model_b"].isin(silent)).sum())
+    related, every = int(frame["related"].sum()), scored_pairs(cache)
+    facts = [f"{related} of them are related."]
+    if 2 * related < len(frame):
+        facts.append("Every split tests as many of either kind, so related pairs come in more splits.")
+    if len(frame) < every:
+        facts.append(f"Of the {every:,} scored pairs these are the ones that this split tests.")
     if two and without:
-        sentence.append(f"In {pieces.counted(without, 'pair')} a model gave no answers: its drift stands at 0. ")
-    related = int(frame["related"].sum())
-    uneven = "Every split tests as many of either kind, so related pairs come in more splits"
-    every = scored_pairs(cache)
-    of = f" of the {every:,} scored, those that this split tests" if len(frame) < every else ""
-    sentence.append(html.Span("Click a mark to ask every reader about it. ", className="pointing"))
-    sentence.append(f"n = {len(frame):,} pairs{of}, {related} ")
-    sentence += [shell.term("related", uneven) if 2 * related < len(frame) else "related", "."]
+        facts.append(f"In {pieces.counted(without, 'pair')} a model gave no answers: its drift stands at 0.")
+    sentence += ["n = ", shell.term(f"{len(frame):,} pairs", " ".join(facts)), "."]
     return FigureView(figure, sentence)
 
 
@@ -601,7 +604,9 @@ def _scores_table(heads: list[str], rows: list[Component]) -> Component:
         for head, cell in zip(heads, row.children[1:], strict=True):
             if cell.children != rate_text(math.nan):
                 setattr(cell, "data-head", head.partition(" of each")[0])  # the rest stands in the head
-    return pieces.scrolling(pieces.table(["Reader", *heads], rows, "wide kin-table"))
+    helped = {COLUMNS[name]: words for name, words in PART_HELP.items()}
+    terms = [shell.term(head, helped[head]) if head in helped else head for head in heads]
+    return pieces.scrolling(pieces.table(["Reader", *terms], rows, "wide kin-table"))
 
 
 def _score(name: str, value: float) -> str:
