@@ -26,7 +26,7 @@ from typing import TYPE_CHECKING, Any, BinaryIO
 import numpy as np
 import numpy.typing as npt
 
-from backend.attribution.settings import Settings, settings_of
+from backend.attribution.settings import Settings, of_windows, settings_of
 from backend.enrolment.catalogue import Ecosystem, Ecosystems, sample_enrolment_of
 from backend.enrolment.claims import with_claims
 from backend.enrolment.stories import Story, story_files
@@ -601,6 +601,15 @@ class Service:
         answer = drift_answer(self._windows(session, jobs), self._enrolment_of(jobs[0]), settings_in(jobs[0]))
         self._note_comparison(session, before, answer)
         return answer
+
+    def newest_report(self, session: str) -> dict[str, Any] | None:
+        """Report of the newest answered question, None without; windows and checks of reports do not count."""
+        windows = of_windows(None).case
+        for job in self.records.of_session(self._place(session).name):
+            own = job.report is None and settings_in(job).case != windows
+            if own and not _is_over(job) and job.snapshot().reported:
+                return self.report(session, job.name)
+        return None
 
     def newest_comparison(self, session: str, kind: str) -> dict[str, Any] | None:
         """The newest answer of :meth:`drift`, 'windows', or of :meth:`reference_check`, 'reference'; None without."""

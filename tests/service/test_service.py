@@ -493,6 +493,9 @@ def test_a_report_is_checked_against_its_traces(service: Service) -> None:
     assert (found.traces, found.largest, found.notes[0]) == (
         12, 0.0, "The file of traces is the one of the report, byte for byte.",
     )  # fmt: skip
+    newest = service.newest_report(ANN)
+    assert newest is not None and newest["sha256"] == json.loads(text)["sha256"], "a check is no case of its own"
+    assert service.newest_report(ANN[::-1] + "b") is None
 
     # The same traces in another order of columns and another form are the same traces.
     rows = [json.loads(line) for line in file_of("shout").splitlines()]

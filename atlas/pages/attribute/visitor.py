@@ -17,7 +17,6 @@ from dash.development.base_component import Component
 from flask import current_app, has_request_context, request
 
 from atlas.api import access, problems
-from backend.attribution.settings import of_windows
 from backend.enrolment.catalogue import Ecosystem
 from backend.errors import AtlasError
 from backend.service import measurements
@@ -27,7 +26,6 @@ from backend.service.uploads import DeniedError
 COOKIE = "atlas_session"
 VISIT = re.compile(r"[0-9a-f]{32}")
 PRESS = "Press the button to start again"
-WINDOWS_CASE = of_windows(None).case
 
 
 def service() -> Service:
@@ -85,15 +83,9 @@ def _sign(key: str) -> str:
 
 
 def newest_report() -> dict[str, Any] | None:
-    """Report of the visitor's newest answered question; None without one. Windows that were compared do not count."""
-    if not (key := session()) or not known():
-        return None
-    for job in service().jobs(key):
-        if job.reported:
-            report = service().report(key, job.job)
-            if report["case"] != WINDOWS_CASE:
-                return report
-    return None
+    """Report of the visitor's newest answered question; None without one."""
+    key = session()
+    return service().newest_report(key) if key and known() else None
 
 
 def newest_comparison(kind: str) -> dict[str, Any] | None:
