@@ -23,7 +23,7 @@ import numpy as np
 import numpy.typing as npt
 
 from backend.attribution.decision import FLAGS, Findings, among
-from backend.attribution.report_words import supports_family, verdict_words
+from backend.attribution.report_words import in_words, supports_family, verdict_words
 from backend.attribution.scoring import BATCHES, Scored, Selection
 from backend.attribution.settings import Report, Settings
 from backend.enrolment.enrolment import Enrolment
@@ -325,7 +325,7 @@ def build_report(
         "steps": [*steps, last],
     }
     report: dict[str, Any] = json.loads(json.dumps(body, allow_nan=False))
-    return report | {"sha256": digest(report)}
+    return _signed(report | {"in_words": in_words(report)})
 
 
 def trace_rows(scored: Scored, enrolment: Enrolment, findings: Findings) -> list[dict[str, Any]]:

@@ -159,6 +159,7 @@ FIRST = {
     "wrong": "In {value:.1f} % of {n:,} tests with {traces} it supports a wrong source or refutes the true one.",
 }
 """Metrics that the first sheet has room for, in words for people who read no further."""
+ON_FRONT = 3  # rates on the first sheet; a board reads no more, and the others stand with what was measured
 FALSE_CLAIM = "A false claim of the nearest other source"  # begins the rates of what a report on a claim has to find
 
 
@@ -436,8 +437,9 @@ def refused_note(validation: Mapping[str, Any]) -> str:
     whole, test = PIVOTS[0].columns["false_unknown"], UNENROLLED["false_rejection"]
     return (
         f"How often is an enrolled source called unknown? For your case read “{whole}” in the row of your prompts: "
-        "of the whole rule, on prompts that were measured anew. The first sheet states it for prompts of the enrolled "
-        f"kind. “{test}” is of the unknown-source test alone, run with others left out, and not of an answer."
+        "of the whole rule, on prompts that were measured anew. The sentence on UNKNOWN among the rates states it for "
+        f"prompts of the enrolled kind. “{test}” is of the unknown-source test alone, run with others left out, and "
+        "not of an answer."
     )
 
 
@@ -472,6 +474,8 @@ def write_html(report: Report) -> str:
     data = htmlsafe_json_dumps(report, allow_nan=False)  # what the page can be checked by
     report = with_names(report)
     results, reference, judge = report["results"], report["reference"], report["method"]["reader"]
+    tables, others = validation_tables(report["validation"]) if report["validation"] else ([], [])
+    rates = rates_of(report)
     return environment.get_template("report.html").render(
         report=report,
         data=data,
@@ -505,12 +509,12 @@ def write_html(report: Report) -> str:
         validated=validated_for(report),
         validated_case=validated_case(report) if report["validation"] else "",
         counted=rates_note(report["validation"]),
-        first_findings=rates_of(report),
+        first_findings=rates[:ON_FRONT],
         confused=confusion_words(report),
         strangers=stranger_findings(report["validation"]),
         fonts=font_faces(),
         refused=refused_note(report["validation"]) if report["validation"] else "",
-        validation=validation_tables(report["validation"]) if report["validation"] else ([], []),
+        validation=(tables, [*rates[ON_FRONT:], *others]),
         rows=ROWS,
         candidates=CANDIDATES,
         landed=landing_sentence(results),

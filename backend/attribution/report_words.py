@@ -528,6 +528,13 @@ def answer_sentence(report: Report) -> str:
     return sentence
 
 
+def in_words(report: Report) -> dict[str, Any]:
+    """Sentence and next steps of an answer as page and printed report have them, for whoever reads the data alone."""
+    kept = reservation(report)
+    sentence = " ".join([answer_sentence(with_names(report)), *([kept] if kept else [])])
+    return {"sentence": sentence, "next_steps": [step.by_command for step in steps_of(report)]}
+
+
 def answer_line(report: Report) -> str:
     """The answer where no headline stands next to it: its word and its whole sentence."""
     return f"{verdict_words(report['results'])}: {_with_bounds(report)}"

@@ -25,7 +25,7 @@ from jinja2 import TemplateError
 from backend.attribution.background import Background
 from backend.attribution.report import FORMAT, START, digest, log_posteriors_of, reader_row, results_of, trace_rows
 from backend.attribution.report_page import write_html
-from backend.attribution.report_words import verdict_words, with_names
+from backend.attribution.report_words import in_words, verdict_words, with_names
 from backend.attribution.run import answer, checked
 from backend.attribution.scoring import UNSELECTED, Scored, Selection
 from backend.attribution.settings import DAMAGED, DEFAULTS, Report, Settings, settings_of, unreadable_if_damaged
@@ -70,7 +70,7 @@ ALARM = {"watch": "str", "number": "int", "traces": "int", "first": "int", "log1
 APART = frozenset(
     {
         *("created", "command", "steps", "sha256", "input", "exclusions", "log_posteriors", "heat_maps", "session"),
-        *("background", "alarm", "confusions"),
+        *("background", "alarm", "confusions", "in_words"),
     }
 )
 # What a trace has only from its file.
@@ -397,7 +397,7 @@ def alterations(report: Report) -> list[str]:
     found = []
     if digest(_without(report, ("sha256",))) != report["sha256"]:
         found.append(OWN_HASH)
-    found += [*wrong_steps(report), *_wrong_traces(report)]
+    found += [*wrong_steps(report), *_wrong_traces(report), *_wrong_words(report)]
     if "alarm" in report:
         found += unlike({key: type(value).__name__ for key, value in report["alarm"].items()}, ALARM, "alarm")
     for number, pair in enumerate(report.get("confusions", ()), start=1):
@@ -411,6 +411,12 @@ def alterations(report: Report) -> list[str]:
         if not abs(sum(piece["value"] for piece in shown["pieces"]) - shown["log_odds"]) <= 1e-3:
             found.append(f"The tokens of trace {shown['number']} do not add up to their log-odds")
     return found
+
+
+def _wrong_words(report: Report) -> Iterator[str]:
+    """Differences of the answer in words from what this code writes; other code may have put it otherwise."""
+    if "in_words" in report and report["method"].get("code_version") == code_version():
+        yield from unlike(report["in_words"], in_words(report), "in_words")
 
 
 def _wrong_traces(report: Report) -> Iterator[str]:

@@ -8,6 +8,7 @@ from typing import Any
 
 import pytest
 
+from backend.attribution import report_page
 from backend.attribution.report_page import WORDS, fact_words, headline, write_html
 from backend.attribution.report_words import (
     answer_line,
@@ -51,6 +52,16 @@ def row(metric: str, value: float, scenario: str = "family", part: str = "unknow
 def test_a_report_without_names_stays_as_it_is() -> None:
     report = run(Settings(enrolment="invented", orders=20)).report
     assert with_names(report) == report and "names" not in report["method"]["facts"]
+
+
+def test_a_first_sheet_has_three_rates_and_the_others_stand_with_what_was_measured(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    rates = [f"Rate number {number}." for number in range(1, 6)]
+    monkeypatch.setattr(report_page, "rates_of", lambda _: rates)
+    front, _, rest = write_html(run(Settings(enrolment="invented", orders=20)).report).partition("</section>")
+    assert [rate in front for rate in rates] == [True] * 3 + [False] * 2
+    assert "Also measured" in rest and all((rate in rest) != (rate in front) for rate in rates)
 
 
 def test_names_stand_in_sentences_and_sources_in_fields(monkeypatch: pytest.MonkeyPatch) -> None:

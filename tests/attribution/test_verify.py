@@ -32,7 +32,7 @@ from backend.attribution.report import (
     write_json,
 )
 from backend.attribution.report_page import write_html
-from backend.attribution.report_words import confusion_words, verdict_words, with_names
+from backend.attribution.report_words import confusion_words, in_words, verdict_words, with_names
 from backend.attribution.run import AuditResult, audit
 from backend.attribution.scoring import Scored, Selection
 from backend.attribution.settings import Settings, settings_of
@@ -426,9 +426,11 @@ def test_ratios_of_a_further_reader_by_another_engine(report: Report) -> None:
     assert list(differences._readers({"results": large, "traces": traces}, {"results": small}))
 
 
-def test_a_report_of_before_readers_said_what_their_answer_is_about(report: Report) -> None:
+def test_a_report_of_before_readers_said_what_their_answer_is_about(
+    report: Report, monkeypatch: pytest.MonkeyPatch
+) -> None:
     def forget(older: Report) -> None:
-        del older["answer"]
+        del older["answer"], older["in_words"]
         older["validation"].pop("prompts_needed")
         for row in older["results"]["readers"]:
             del row["level"]
@@ -436,6 +438,11 @@ def test_a_report_of_before_readers_said_what_their_answer_is_about(report: Repo
     assert report["answer"] == verdict_words(report["results"])
     assert verified(changed(report, forget)).found == ()
     assert_found(changed(report, at("answer", "certain")))
+    forged = changed(report, at("in_words.sentence", "It is certain."))
+    assert verified(forged).found == (), "other code may have put it otherwise"
+    monkeypatch.setattr(differences, "code_version", lambda: report["method"]["code_version"])
+    assert_found(forged)
+    assert report["in_words"] == in_words(report) and verified(report).found == ()
     assert_found(changed(report, at("results.readers.1.level", "candidates")))
 
 
