@@ -223,7 +223,7 @@ def windows_answer(test: Mapping[str, Any], rows: pd.DataFrame, theme: Theme) ->
         *map(_note, test["notes"]),
     )
     window = min(int(test["before"]), int(test["after"]))
-    sees = _power_section(measured, window, theme, expected_words(test))
+    sees = _power_section(measured, window, theme, expected_words(test), bool(test["paired"]))
     return html.Div([box, _exports("win-export"), _as_text("win", windows_text(test)), sees])
 
 
@@ -334,7 +334,10 @@ def _odds_by_own(test: Mapping[str, Any]) -> list[Component]:
         f"{odds_text(ratio)} {'for' if ratio >= 0 else 'against'} the same model over {KINDS[kind]}"
         for kind, ratio in outcome_ratios(test, rates).items()
     ]
-    words = f"By small models of ours, asked {row.k} prompts twice, the odds are {' and '.join(odds)}."
+    words = (
+        f"A check by small models of ours, asked {row.k} prompts twice: {' and '.join(odds)}. The answer rests on the "
+        "odds above, of enrolled sources; which of both is nearer to your endpoint is not known."
+    )
     return [html.P(keep_together(words), className="hint")]
 
 
@@ -462,16 +465,18 @@ def _text(test: Mapping[str, Any], title: str, words: Sequence[str], more: Seque
     return "\n".join(lines) + "\n"
 
 
-def _power_section(rows: pd.DataFrame, window: int, theme: Theme, expected: str) -> Component:
+def _power_section(rows: pd.DataFrame, window: int, theme: Theme, expected: str, paired: bool) -> Component:
     title = "What would a test of this size have seen?"
     if rows.empty:
         remedy = "Measure it with: python -m jobs evaluate --stage audit --method drift, then publish"
         missing = shell.empty("The power of the test has not been measured for this reader", remedy)
         return html.Section([html.H2(title), missing], className="figure")
     roster, pairs = str(rows["roster"].iloc[0]), int(rows["n"].iloc[0])
+    # The data hold one answer a prompt: an unchanged source was asked other prompts in the second window.
+    apart = "; dotted: of different prompts, as no unchanged source was asked twice" if paired else ""
     sentence = (
-        f"{expected} Measured at 5 % on sources of {roster}: n = {pairs} pairs a point, bars: 95 % intervals; the "
-        "line marks your smaller window."
+        f"{expected} Measured at 5 % on sources of {roster}: n = {pairs} pairs a point, bars: 95 % intervals{apart}; "
+        "the line marks your smaller window."
     )
     graph = sections.drawing("win-power", drift_power(rows, window, theme=theme))
     heads = ["What changed", "Traces a window", "Called different", "95 % interval"]
