@@ -53,7 +53,7 @@ def layout(**query: str) -> Component:
     again = [
         html.Span(id="attr-again-words", className="long"),
         html.Button("Change traces or question", id="attr-back", className="quiet"),
-        html.Button("Forget these traces", id="attr-forget", className="quiet", title=forgets),
+        html.Button("Forget all traces", id="attr-forget", className="quiet", title=forgets),
     ]
     head = [
         html.Div(title, className="head-row"),
