@@ -347,8 +347,8 @@ def percent(share: float) -> str:
 
 
 def points(more: float, less: float) -> str:
-    """A difference of two shares in a sentence, that of the percentages as they are printed."""
-    return f"{round(100 * more, 1) - round(100 * less, 1):.1f} points"
+    """A difference of two shares in a sentence, rounded once, as in tables."""
+    return f"{100 * (more - less):.1f} points"
 
 
 def tested_words(low: float, high: float, p: float) -> str:

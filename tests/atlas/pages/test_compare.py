@@ -219,8 +219,10 @@ def test_the_best_of_another_metric_says_how_often_it_is_right(
     assert "is that of Vast: .300" in said[0]
 
 
-def test_a_difference_is_that_of_the_printed_percentages() -> None:
-    assert readers.points(0.79647, 0.10653) == "68.9 points"  # 79.6 less 10.7, not 68.994
+def test_a_difference_in_a_sentence_is_that_of_its_table() -> None:
+    # 79.6 % less 10.7 %, rounded before, would be 68.9, and +.690 stands in the table.
+    assert readers.points(0.79647, 0.10653) == "69.0 points"
+    assert plots.signed(0.79647 - 0.10653) == "+.690"
 
 
 def test_the_best_published_is_shown_where_there_is_some(
