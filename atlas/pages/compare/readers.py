@@ -299,7 +299,8 @@ def answer(cache: QueryCache, view: View) -> list[Component | str]:
     leads, others = best == readers[0], here.drop(best)
     rival = readers[0] if not leads else str(others.idxmax()) if len(others) else ""
     if rival in others.index:
-        sentence.append(f", {'next best ' * leads}{names[rival]} {percent(here[rival])}")
+        training = _training_of(cache, view, rival, best)
+        sentence.append(f", {'next best ' * leads}{names[rival]}{training} {percent(here[rival])}")
         more = "less" if leads else "more"
         sentence.append(f": {points(here[best], here[rival])} {more} ({_test_of(cache, view, best, rival)})")
     absent = [reader for reader in readers if reader not in here.index]
@@ -322,6 +323,23 @@ def _test_of(cache: QueryCache, view: View, best: str, rival: str) -> str:
         return tested_words(*((-high, -low) if against else (low, high)), p)
     where = "" if (view.domain, view.condition) == TESTED else "; tests are made on whole Agent500 responses"
     return f"not tested{where}"
+
+
+def _training_of(cache: QueryCache, view: View, reader: str, other: str) -> str:
+    """What a reader was trained on, after its name, where another one differs in it and responses are cut."""
+    cut = trained_on_cut(cache, (reader, other))
+    if not is_cut(view) or len(cut) != 1:
+        return ""
+    return ", trained on cut responses too," if reader in cut else ", trained on whole responses alone,"
+
+
+def _training_note(cache: QueryCache, view: View, readers: Sequence[str]) -> str:
+    """What readers of a figure of cut responses were trained on, where they differ in it, as a sentence."""
+    alike = len(trained_on_cut(cache, readers)) in (0, len(readers))
+    if not is_cut(view) or alike:
+        return ""
+    words = _trained_words(cache, view, readers)
+    return f" {words[0].upper()}{words[1:]}."
 
 
 def _best_by_metric(cache: QueryCache, view: View, names: Mapping[str, str], accuracy: pd.Series) -> list[str]:
@@ -381,7 +399,8 @@ def curves(cache: QueryCache, view: View) -> FigureView:
     sentence: shell.Children = [
         *shell.origin_badges(frame["origin"]),
         f"{METRICS[view.metric]}{evidence} on {pieces.domain_words(view.domain)}, {condition}; {how}"
-        f"{_bands(frame, view)}. n = {most:,} groups a seed at K = {int(frame['k'].min())}{own}.{away}",
+        f"{_bands(frame, view)}. n = {most:,} groups a seed at K = {int(frame['k'].min())}{own}.{away}"
+        f"{_training_note(cache, view, list(dict.fromkeys(frame['reader'])))}",
         *without_numbers(cache, view, absent, "such curve"),
     ]
     return FigureView(figure, sentence)
@@ -493,7 +512,7 @@ def ends(cache: QueryCache, view: View, frame: pd.DataFrame) -> pieces.GridView:
     below = f"Below an accuracy alone: its difference from that of {names[first(cache, view)]}. " if len(less) else ""
     sentence = (
         f"{drawing.choice_words(view)}, {pieces.condition_words(grouped_condition(cache, view))}; "
-        f"{spread}. {below}{text} "
+        f"{spread}.{_training_note(cache, view, list(dict.fromkeys(frame['reader'])))} {below}{text} "
         f"n = {frame['reader'].nunique()} readers."
     )
     return pieces.scrolling(pieces.table(heads, body)), sentence
@@ -597,17 +616,28 @@ def panels(cache: QueryCache, view: View, frame: pd.DataFrame) -> FigureView:
     return FigureView(figure, sentence)
 
 
-def _trained_words(cache: QueryCache, view: View) -> str:
-    """What the chosen readers were trained on; some methods take cut responses too."""
-    names = names_of(cache, chosen(cache, view))
-    methods = {reader: str(cache.reader_row(reader)["method"]) for reader in names}
-    cut = [
-        names[reader]
+def is_cut(view: View) -> bool:
+    """Whether the chosen responses are shorter than whole ones."""
+    return view.condition.startswith("t")
+
+
+def trained_on_cut(cache: QueryCache, readers: Sequence[str]) -> list[str]:
+    """Those of some readers whose methods take cut responses in training too."""
+    methods = {reader: str(cache.reader_row(reader)["method"]) for reader in readers}
+    return [
+        reader
         for reader, method in methods.items()
         if method in READOUTS and not METHOD_NAMES[method].endswith("whole responses")
     ]
-    more = f" ({', '.join(cut)}: on cut ones too)" if cut else ""
-    if len(cut) == len(names):
+
+
+def _trained_words(cache: QueryCache, view: View, readers: Sequence[str] = ()) -> str:
+    """What some readers, else the chosen ones, were trained on; some methods take cut responses too."""
+    names = names_of(cache, chosen(cache, view))
+    readers = list(readers or names)
+    cut = trained_on_cut(cache, readers)
+    more = f" ({', '.join(names[reader] for reader in cut)}: on cut ones too)" if cut else ""
+    if len(cut) == len(readers):
         more = ", and on cut ones"
     return f"trained on whole responses of {pieces.domain_words(home(cache, view))}{more}"
 

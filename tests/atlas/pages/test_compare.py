@@ -411,6 +411,22 @@ def test_shortened_responses_have_the_same_number_on_every_tab(asked: QueryCache
     )
 
 
+def test_cut_responses_say_which_reader_was_trained_on_cut_ones(asked: QueryCache, view: View) -> None:
+    whole = dataclasses.replace(view, readers=(TINY, "fused/tiny/ur"))
+    short = dataclasses.replace(whole, condition="t64", readers=(VAST, "fused/tiny/ur"))
+    alike = dataclasses.replace(short, readers=(VAST,))
+    assert readers.trained_on_cut(asked, short.readers) == ["fused/tiny/ur"]
+    for ways in (short.readers, short.readers[::-1]):
+        words = told(readers.answer(asked, dataclasses.replace(short, readers=ways)))
+        named = re.findall(r"(\w+), trained on (whole responses alone|cut responses too), \d", words)
+        assert named in ([("READER", "whole responses alone")], [("readout", "cut responses too")])
+    note = "Trained on whole responses of Agent500 (Fused readout: on cut ones too)."
+    for figure in (readers.curves, readers.ends):
+        assert note in told(figure(asked, short)[1])
+        assert "rained on" not in told(figure(asked, whole)[1]) + told(figure(asked, alike)[1])
+    assert "rained on" not in told(readers.answer(asked, whole)) + told(readers.answer(asked, alike))
+
+
 def test_figures_of_whole_responses_have_an_answer_of_their_own(asked: QueryCache, view: View) -> None:
     for figure in ("reached", "brings", "gains"):
         short = dataclasses.replace(view, condition="t64", figure=figure)
