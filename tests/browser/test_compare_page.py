@@ -233,6 +233,29 @@ def test_a_narrow_screen_gives_its_width_to_the_drawing(calm: Browser) -> None:
     calm.until(f"{share} return s && p.layout.margin.l > 200 && s.w < 0.8 * p.clientWidth")
 
 
+@pytest.mark.usefixtures("sized")
+def test_choices_open_above_the_figure_on_a_phone(calm: Browser) -> None:
+    top = "return document.querySelector(arguments[0]).getBoundingClientRect().top"
+    folded = "return document.querySelector('#condition').offsetParent === null"
+    calm.resize(390, 844)
+    calm.open(f"{LINK}light")
+    assert calm.run(folded) and calm.text(".choices-fold") == "Choices: budget, metric, reduction, responses"
+    assert calm.run(top, "#figure-curves h2") < 844
+    calm.click(".choices-fold > summary")
+    calm.wait(lambda: not calm.run(folded), "the choices")
+    assert calm.run(top, "#condition") < calm.run(top, "#figure-curves h2") < calm.run(top, "#readers")
+    calm.run("document.querySelector('#compare-k input[value=\"5\"]').click()")
+    calm.wait(lambda: calm.query().get("k") == "5", "the budget in the link")
+    assert not calm.run(folded)
+    calm.move(f"{LINK}light&tab=cost")  # one choice alone needs no fold
+    calm.until("return document.querySelector('#compare-k')?.offsetParent && document.querySelector('.choices-fold')")
+    assert calm.run("return document.querySelector('.choices-fold').offsetParent === null")
+    calm.resize(1280, 800)
+    calm.move(f"{LINK}light&figure=curves")
+    calm.until("return document.querySelector('#condition')?.offsetParent")
+    assert calm.run("return document.querySelector('.choices-fold').offsetParent === null")
+
+
 def test_of_names_that_would_meet_one_is_drawn(calm: Browser) -> None:
     calm.open(f"{LINK}light&figure=reached")
     draw = (

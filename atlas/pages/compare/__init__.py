@@ -71,6 +71,8 @@ CONTROLS = {
     **{"every": "readers k", "depths": "readers"},
 }
 """Controls that a figure follows; others follow the budget."""
+FIELD_WORDS = {"k": "budget", "metric": "metric", "reduction": "reduction", "condition": "responses"}
+"""What controls choose, but for the readers."""
 STORED = ("tab", "figure", "back")
 """Choices that links alone change."""
 OVER_FOLDS = {"std": "Std, folds"}
@@ -202,6 +204,11 @@ def _head(cache: QueryCache, view: View) -> Component:
     }
     # A choice that the figure does not follow stays in the page, so that the address keeps it.
     fields = [html.Div(field, hidden=name not in follows) for name, field in controls.items()]
+    own_fields = [words for name, words in FIELD_WORDS.items() if name in follows]
+    # On a phone several fields fold to one row; one alone is as short as that.
+    fold = html.Details(
+        html.Summary(f"Choices: {', '.join(own_fields)}"), className="choices-fold", hidden=len(own_fields) < 2
+    )
     return html.Div(
         [
             html.Div([html.H1("Compare"), html.Nav(tabs, className="tabs", **shell.aria(label="Parts of the page"))],
@@ -211,6 +218,7 @@ def _head(cache: QueryCache, view: View) -> Component:
             html.Div([
                 html.Nav(_figure_links(cache, view), id="compare-figures", className="questions",
                          **shell.aria(label="Figures of this part")),
+                fold,
                 html.Div(fields, className="controls"),
             ], className="figure-choice"),
         ],
