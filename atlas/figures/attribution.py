@@ -76,7 +76,7 @@ def budget_curves(
             ink = token["soft"] if line.colour == token["edge"] else line.colour
             here = [value for value in rows.loc[rows["k"] == k, "value"] if values]
             printed.append(float([rows["value"].iloc[-1], *here][-1]))
-            parts = plots.in_two_lines(line.label, [figure_text(value) for value in here], 28 if values else 27)
+            parts = plots.in_two_lines(line.label, [figure_text(value) for value in here], 29 if values else 27)
             ends.append((float(rows["value"].iloc[-1]), "<br>".join(map(plain, parts)), ink))
     low, high = 0.0, 1.02
     tops = frame[["value", "high"]].max(axis=1)

@@ -13,7 +13,7 @@ from dash import ClientsideFunction, Dash, Input, Output, State, ctx, dcc, html,
 from dash.development.base_component import Component
 
 from atlas import drawing, shell
-from atlas.data import VIEW_NAMES, QueryCache, questions
+from atlas.data import VIEW_NAMES, VIEW_READS, QueryCache, questions
 from atlas.drawing import FigureView
 from atlas.figures import attribution as figures
 from atlas.figures import plots, tables
@@ -389,7 +389,7 @@ def _rivals(cache: QueryCache, view: View, behind: pd.DataFrame, own: pd.DataFra
     # A baseline is not the only one of its method where lines without a name are others of it.
     hidden = [reader for reader in dict.fromkeys(behind["reader"]) if reader not in shown]
     baselines = [one for one in hidden if group_of(cache.reader_row(one)["method"]) == "Baselines"]
-    names = names_of(cache, shown, baselines)
+    names = {reader: _brief(cache, reader, name) for reader, name in names_of(cache, shown, baselines).items()}
     edge, places = TOKENS[view.theme]["edge"], own_places([cache.attribution_reader(view), *named, *worst])
     colours = {key: READER_COLOURS[view.theme][place] for key, place in places.items()}
     return [
@@ -400,6 +400,13 @@ def _rivals(cache: QueryCache, view: View, behind: pd.DataFrame, own: pd.DataFra
         ),
         *(Line(reader, names[reader], colours.get(reader, edge), front=False) for reader in [*worst, *named]),
     ]
+
+
+def _brief(cache: QueryCache, reader: str, name: str) -> str:
+    """A reader's name without what it reads, where all of its method read the same."""
+    readers, own = cache.ask(queries.readers), cache.reader_row(reader)
+    alike = readers.loc[readers["method"] == own["method"], "view"].nunique() == 1
+    return name.removesuffix(f" · {VIEW_READS.get(own['view'])}") if alike else name
 
 
 @pieces.needs(pieces.confusion, pieces.unmeasured("confusion counts at K = {k}"))

@@ -125,6 +125,13 @@ def test_baselines_stand_behind_a_reader_and_readers_behind_a_baseline(asked: Qu
     assert set(attribution._others(asked, words)["reader"]) == {READER, "reader-paper/vast/ur"}
 
 
+def test_a_name_leaves_out_what_all_of_its_method_read(asked: QueryCache, monkeypatch: pytest.MonkeyPatch) -> None:
+    frame, alone, name = asked.ask(queries.readers), "reader-paper/tiny/r", "READER · Tiny-1M · response"
+    assert attribution._brief(asked, alone, name) == name
+    monkeypatch.setattr(asked, "ask", lambda *_: frame[frame["reader"].eq(alone)])
+    assert attribution._brief(asked, alone, name) == "READER · Tiny-1M"
+
+
 def test_at_most_so_many_lines_are_named_and_the_live_reader_is_always_one(
     asked: QueryCache, view: View, monkeypatch: pytest.MonkeyPatch
 ) -> None:
