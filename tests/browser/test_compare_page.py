@@ -256,6 +256,12 @@ def test_choices_open_above_the_figure_on_a_phone(calm: Browser) -> None:
     assert calm.run("return document.querySelector('.choices-fold').offsetParent === null")
 
 
+def test_the_way_back_stands_in_the_row_of_figures(calm: Browser) -> None:
+    calm.open(f"{LINK}dark&tab=read")
+    tops = calm.run("return [...document.querySelectorAll('.questions a')].map(e => e.getBoundingClientRect().top)")
+    assert calm.text(".questions .back").startswith("Back to ") and len(set(tops)) == 1
+
+
 def test_of_names_that_would_meet_one_is_drawn(calm: Browser) -> None:
     calm.open(f"{LINK}light&figure=reached")
     draw = (
