@@ -256,6 +256,17 @@ def test_choices_open_above_the_figure_on_a_phone(calm: Browser) -> None:
     assert calm.run("return document.querySelector('.choices-fold').offsetParent === null")
 
 
+@pytest.mark.usefixtures("sized")
+def test_the_reference_is_named_where_readers_are_chosen(calm: Browser) -> None:
+    after = "return getComputedStyle(document.querySelector(arguments[0]), '::after').content"
+    first, second = (f".compare-choice .mantine-Pill-root:nth-child({place}) > .mantine-Pill-label" for place in (1, 2))
+    calm.open(f"{LINK}light&readers=reader-paper/tiny/ur,fused/tiny/ur")
+    assert "reference" in calm.run(after, first) and "reference" not in calm.run(after, second)
+    calm.resize(390, 844)
+    assert "reference" not in calm.run(after, first)  # it would be cut there
+    assert "the first is the reference" in calm.run(after, ".compare-choice > .choice-label")
+
+
 def test_the_way_back_stands_in_the_row_of_figures(calm: Browser) -> None:
     calm.open(f"{LINK}dark&tab=read")
     tops = calm.run("return [...document.querySelectorAll('.questions a')].map(e => e.getBoundingClientRect().top)")

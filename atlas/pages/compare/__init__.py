@@ -22,9 +22,9 @@ from atlas.state import TABS as TAB_NAMES
 from backend.store import queries
 
 NAMES_HELP = (
-    "The first one is the reference. Discriminants are linear, over several layers; a network has one hidden layer; "
-    "the fused readout weighs these and word n-grams. Every length: trained on whole and cut responses. Live: small "
-    "enough for Attribute"
+    "The first one is the reference; the Reader at the top of the page is put first. Discriminants are linear, over "
+    "several layers; a network has one hidden layer; the fused readout weighs these and word n-grams. Every length: "
+    "trained on whole and cut responses. Live: small enough for Attribute"
 )
 
 
