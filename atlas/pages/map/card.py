@@ -63,7 +63,8 @@ def card(cache: QueryCache, view: View) -> list[Component]:
     # Two sources are compared first: their answer would stand below all that is known of one.
     parts: list[Component] = [
         *_both(cache, view, sees, profile.name),
-        *(_pair(cache, view) if view.roster in profile.rosters else []),
+        *(pair := _pair(cache, view) if view.roster in profile.rosters else []),
+        *([html.P("The first source", className="minor parted")] if pair else []),
         html.H2(shell.source_link(view, view.source, profile.name), className="card-name"),
         html.P(facts, className="card-facts"),
         add,

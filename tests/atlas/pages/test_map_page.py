@@ -220,6 +220,9 @@ def test_why_is_a_sentence_of_measured_rows(cache: QueryCache, view: View) -> No
     page = json.dumps(map.card(cache, view), default=lambda part: part.to_plotly_json())
     ranks = cache.ask(queries.pair_ranks, "27-way", "agent500", "gpt_1", "claude_1")["rank"]
     assert f"{(ranks <= 10).sum()} of {len(ranks)} readers ha" in page
+    assert page.index("Compare the two in full") < page.index("The first source") < page.index('"card-name"')
+    alone = json.dumps(map.card(cache, dataclasses.replace(view, other="")), default=lambda p: p.to_plotly_json())
+    assert "The first source" not in alone
     near = map.FIGURES["map-nearest"].table(cache, view)["source"]
     for place, other in enumerate(near):
         page = json.dumps(map.card(cache, dataclasses.replace(view, other=other)), default=lambda p: p.to_plotly_json())
