@@ -157,8 +157,15 @@ def _pair(cache: QueryCache, view: View) -> list[Component]:
             names[pair.reader], pieces.count_text(pair.rank), pieces.count_text(pair.rank_back),
             plots.cosine_text(pair.cosine), here=pair.reader == shown, title=cache.reader_name(pair.reader),
         )
-        for pair in tables.rows(frame)
+        for pair in tables.rows(frame.sort_values("reader", key=lambda reader: reader != shown, kind="stable"))
     ]  # fmt: skip
+    others = pieces.roster_size(cache, view) - 1
+    heads = [
+        "Reader",
+        shell.term("rank", f"The second's place among the {others} neighbours of the first, the nearest first"),
+        shell.term("back", "The first's place among the neighbours of the second"),
+        "cosine",
+    ]
     other: Any = members.loc[view.other]
     link = f"{shell.source_path(view, view.source)}&{View(other=view.other).query()}"
     return [
@@ -167,11 +174,7 @@ def _pair(cache: QueryCache, view: View) -> list[Component]:
         ),
         symbol_and_name(cache.marks()[other["family"]], view.theme, other["name"]),
         pieces.words(_alike(cache, view, frame, str(members.at[view.source, "name"]), str(other["name"]))),
-        pieces.words(
-            f"Rank: the second's place among the {pieces.roster_size(cache, view) - 1} neighbours of the first, the "
-            "nearest first. Back: the first's among those of the second."
-        ),
-        pieces.table(["Reader", "rank", "back", "cosine"], rows, "beside"),
+        pieces.table(heads, rows, "beside"),
         pieces.words("Compare ranks between readers, not cosines: each reader has a scale of its own."),
         *_by_domain(cache, view),
         dcc.Link("Compare the two in full", href=link, className="forward"),

@@ -221,6 +221,8 @@ def test_why_is_a_sentence_of_measured_rows(cache: QueryCache, view: View) -> No
     ranks = cache.ask(queries.pair_ranks, "27-way", "agent500", "gpt_1", "claude_1")["rank"]
     assert f"{(ranks <= 10).sum()} of {len(ranks)} readers ha" in page
     assert page.index("Compare the two in full") < page.index("The first source") < page.index('"card-name"')
+    assert "The second's place among the 26 neighbours of the first, the nearest first" in page
+    assert re.findall(r'"className": "(here|)"', page) == ["here", *[""] * (len(ranks) - 1)]
     alone = json.dumps(map.card(cache, dataclasses.replace(view, other="")), default=lambda p: p.to_plotly_json())
     assert "The first source" not in alone
     near = map.FIGURES["map-nearest"].table(cache, view)["source"]
