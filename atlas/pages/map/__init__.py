@@ -625,7 +625,7 @@ def _scale(cache: QueryCache, view: View) -> list[Component]:
     which = "of any size" if own else "shown"
     of = f"all {len(front)}" if len(front) == len(found.tints) else f"the {len(front)} {which}"
     faint = f"Faint: not known, {missing} of {of}." if missing and not told else ""
-    notes = [pieces.words(text) for text in (_ends(cache, view), faint) if text]
+    notes = [*_ends(cache, view), *([pieces.words(faint)] if faint else [])]
     # The folded panel has no list of colours, the open one cuts long names, and the ends of an axis are its name.
     name = {"size": "Size, log scale:", "axis": ""}.get(view.colour, f"{COLOURS[view.colour]}:")
     return [html.Span(name, className="scale-name"), bar, html.Div(ends, className="scale-ends"), *notes]
@@ -639,12 +639,13 @@ def _ticks(cache: QueryCache, view: View) -> list[Component]:
     return [html.Span(words, className="scale-tick", style={"left": f"{at:.1f}%"}) for words, at in places.items()]
 
 
-def _ends(cache: QueryCache, view: View) -> str:
+def _ends(cache: QueryCache, view: View) -> list[Component]:
     """The two sources at 0 and 1 of an axis; nothing for other colours."""
     if view.colour != "axis":
-        return ""
+        return []
     names = cache.ask(queries.sources, view.roster).set_index("source")["name"]
-    return f"0 is {names[view.source]}, 1 is {names[view.other]}."
+    first, second = (shell.source_name(names[source]) for source in (view.source, view.other))
+    return [html.P(["0 is ", first, ", 1 is ", second], className="sentence scale-sources")]
 
 
 def _builds(cache: QueryCache, view: View) -> tuple[str, dict[str, object]]:

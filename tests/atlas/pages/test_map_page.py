@@ -179,6 +179,12 @@ def test_colours_of_size_say_of_how_many_none_is_known_under_a_filter_by_size(
         assert words in json.dumps(map._scale(cache, shown), default=lambda part: part.to_plotly_json())
 
 
+def test_the_ends_of_an_axis_have_their_whole_names(cache: QueryCache, view: View) -> None:
+    page = json.dumps(map._scale(cache, dataclasses.replace(view, colour="axis")), default=lambda p: p.to_plotly_json())
+    first, second = page.index('"title": "gpt-org/gpt-1"'), page.index('"title": "claude-org/claude-1"')
+    assert page.index("0 is ") < first < page.index(", 1 is ") < second
+
+
 def test_a_link_says_which_of_its_sources_is_not_known(cache: QueryCache, view: View) -> None:
     linked = dataclasses.replace(view, source="gtp_1", other="gpt_2", truth="nobody_42")
     words = drawing._unknown_sources(cache, linked)
