@@ -296,14 +296,16 @@ def segmented(
     return html.Div(children, className="segmented", role="group", **aria(label=label))
 
 
-def tools(name: str, *, picture: bool = True, table_view: bool = True, builds: bool = True) -> Component:
+def tools(
+    name: str, *, picture: bool = True, table_view: bool = True, builds: bool = True, csv: str = "CSV"
+) -> Component:
     """Table, CSV, link, pictures, origin of one figure."""
 
     def tool(kind: str, sign: str, word: str, **more: Any) -> Component:
         return html.Button([icon(sign), word], id={"type": kind, "figure": name}, className="tool", **more)
 
     buttons = [tool("table", "table", "Table", **aria(pressed="false"))] if table_view else []
-    buttons.append(tool("csv", "download", "CSV"))
+    buttons.append(tool("csv", "download", csv))
     if picture:
         buttons += [tool("png", "picture", "PNG"), tool("svg", "picture", "SVG")]
     buttons.append(tool("link", "link", "Link"))

@@ -127,12 +127,12 @@ def _both(cache: QueryCache, view: View, reader: str, first: str) -> list[Compon
     words = f"cosine {plots.cosine_text(one['cosine'])}, percentile {_percentile(one['percentile'])}"
     second = shell.source_name(str(members.at[view.other, "name"]))
     names = html.Strong([shell.source_name(first), " and ", second])
-    return [_with_tools("map-pair", html.Div([names, html.Span(words)]), "pair-head near-title")]
+    return [_with_tools("map-pair", html.Div([names, html.Span(words)]), "pair-head near-title", "Pair (CSV)")]
 
 
-def _with_tools(figure: str, heading: Component, classes: str) -> Component:
+def _with_tools(figure: str, heading: Component, classes: str, csv: str) -> Component:
     """A heading that stays while the card is read further down, with the CSV of what it heads."""
-    tools = shell.tools(figure, picture=False, table_view=False, builds=False)
+    tools = shell.tools(figure, picture=False, table_view=False, builds=False, csv=csv)
     return html.Div([heading, tools], className=classes, id=f"figure-{figure}")
 
 
@@ -353,7 +353,7 @@ def _nearest(cache: QueryCache, view: View, reader: str) -> list[Component]:
         *([shell.term("readers", seen)] if several else []),
     ]
     parts = [
-        _with_tools("map-nearest", title, "near-title"),
+        _with_tools("map-nearest", title, "near-title", "List (CSV)"),
         html.Div(head, className="near-row near-head"),
         html.Div(rows, className="near"),
         pieces.words(

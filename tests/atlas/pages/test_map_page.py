@@ -229,6 +229,7 @@ def test_why_is_a_sentence_of_measured_rows(cache: QueryCache, view: View) -> No
     assert page.index("Compare the two in full") < page.index("The first source") < page.index('"card-name"')
     assert "The second's place among the 26 neighbours of the first, the nearest first" in page
     assert re.findall(r'"className": "(here|)"', page) == ["here", *[""] * (len(ranks) - 1)]
+    assert page.index("Pair (CSV)") < page.index("List (CSV)") and '"CSV"' not in page
     alone = json.dumps(map.card(cache, dataclasses.replace(view, other="")), default=lambda p: p.to_plotly_json())
     assert "The first source" not in alone
     near = map.FIGURES["map-nearest"].table(cache, view)["source"]
