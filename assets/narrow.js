@@ -361,6 +361,16 @@
     Plotly.atlas = true;
   }
 
+  // The words on readers, of which one line stands, unfold.
+  document.addEventListener("click", (event) => {
+    const root = document.documentElement, button = event.target.closest("#readers-more");
+    if (!button) return;
+    const open = root.dataset.readers !== "open";
+    root.dataset.readers = open ? "open" : "";
+    button.setAttribute("aria-expanded", String(open));
+    button.textContent = open ? "less" : "more";
+  });
+
   // The header's button unfolds pages and choices; a page that was chosen folds them again.
   document.addEventListener("click", (event) => {
     const root = document.documentElement, button = document.getElementById("menu");

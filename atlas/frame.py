@@ -61,7 +61,9 @@ def frame(
     lost = "An enrolment is damaged and does not answer: "
     problems = [html.Div([lost, str(error)], className="problem", role="alert") for error in damaged]
     content = html.Main(id="content", className="content", tabIndex=-1, children=page_container)
-    readers = [] if sealed else [html.Div(id=name, className=name) for name in ("readers-note", "link-note")]
+    more = html.Button("more", id="readers-more", className="quiet", **aria(expanded="false", controls="readers-note"))
+    note = html.Div([html.Div(id="readers-note"), more], className="readers-note")
+    readers = [] if sealed else [note, html.Div(id="link-note", className="link-note")]
     stage = html.Div([html.Header(bar, className="bar"), *readers, *problems, content], className="stage")
     sizes = {"xs": "12px", "sm": "13px", "md": "15px", "lg": "18px", "xl": "24px"}
     fonts = {"fontFamily": SANS, "fontFamilyMonospace": MONO, "fontSizes": sizes}

@@ -211,6 +211,11 @@ def test_a_narrow_screen_gives_its_width_to_the_drawing(calm: Browser) -> None:
         names = "return document.querySelector('#reached-graph .js-plotly-plot').layout.annotations.map(a => a.text)"
         assert any(name.startswith("One trace") for name in calm.run(names))
         assert calm.run("return document.querySelector('.bar').offsetHeight") < 56 and calm.run(folded)
+        words = "return document.querySelector('.readers-note').offsetHeight"
+        assert calm.run(words) < 32  # one line, until it is unfolded
+        calm.click("#readers-more")
+        assert calm.run(words) > 32
+        calm.click("#readers-more")
         ways = "return Math.max(...[...document.querySelectorAll('.questions a')].map(a => a.offsetHeight))"
         assert calm.run(ways) < 32  # one line of words each
         calm.click("#menu")
