@@ -30,6 +30,37 @@
     return lines;
   }
 
+  // Names without a maker that all of them share, so that what differs has room.
+  function withoutMaker(names) {
+    const makers = names.map((name) => (name.match(/^[\w.-]+\//) || [""])[0]), [shared, ...others] = new Set(makers.filter(Boolean));
+    const short = names.map((name, i) => name.slice(makers[i].length));
+    return shared && !others.length && new Set(short).size === new Set(names).size ? short : names;
+  }
+
+  // Names cut in the middle, or where no other name has the same beginning and end: those that differ look different.
+  function cutApart(names, fits, glue = "") {
+    const taken = new Set(names.filter(fits));
+    return names.map((name, at) => {
+      if (fits(name, at)) return name;
+      const parts = glue ? name.split(/ (?![^<>]*>)/) : [...name];  // a tag is whole
+      let spare = null;
+      for (let left = parts.length - 1; left > 0; left--) {
+        for (let step = 0; step < left; step++) {
+          const head = Math.ceil(left / 2) + Math.ceil(step / 2) * (step % 2 ? 1 : -1);
+          if (head < 1 || head > left) continue;
+          const start = parts.slice(0, head).join(glue), end = parts.slice(parts.length - left + head).join(glue);
+          const text = [start, "…", end].filter(Boolean).join(glue);
+          if (!fits(text, at)) continue;
+          if (spare === null || (taken.has(spare) && !taken.has(text))) spare = text;
+          if (names.some((other) => other !== name && other.startsWith(start) && other.endsWith(end))) continue;
+          return text;
+        }
+      }
+      taken.add(spare);
+      return spare === null ? name : spare;
+    });
+  }
+
   // Names of rows above them, over the lines of the grid, and the number at the end of a row on the line of its name.
   function nameAbove(data, layout, room, ground) {
     const { yaxis, margin } = layout, names = yaxis.ticktext, notes = layout.annotations || [];
@@ -45,20 +76,16 @@
     };
     const over = columns.length && Math.max(...names.map((name) => wide(bare(name).replace(/<br>/g, " ")))) + taken > room ? LINE : 0;  // names stand above their numbers
     const pitch = Math.max(44, Math.round((2 * LINE + over) / (1 - 2 * half))), up = Math.round(half * pitch) + 9;  // half a line over the marks, whose numbers are as high
-    const cut = (name, number) => {
-      const text = bare(name).replace(/<br>/g, " "), free = room - number - (over ? 0 : taken) - EDGE / 2;
-      let end = text.length;
-      while (end > 1 && wide(text.slice(0, end)) > free) end--;
-      const kept = end < text.length ? text.slice(0, end - 1) + "…" : text;
-      return name.startsWith("<b>") ? `<b>${kept}</b>` : kept;
-    };
     const number = (at) => numbers.find((note) => alone && Math.round(note.y) === at);
+    const free = yaxis.tickvals.map((at) => room - (number(at) ? wide(bare(number(at).text)) : 0) - (over ? 0 : taken) - EDGE / 2);
+    const fits = (text, i) => wide(text) <= free[i], whole = names.map((name) => bare(name).replace(/<br>/g, " "));
+    const cut = whole.every(fits) ? whole : cutApart(withoutMaker(whole), fits);
     layout.annotations = notes
       .map((note) => (note.name === "column" ? { ...note, xshift: note.xshift - last, ...(atEnd(note) ? { yanchor: "bottom", yshift: up } : { yshift: -LINE }) } : note))
       .map((note) => (alone && numbers.includes(note) ? { ...note, xanchor: "right", xshift: 0, yanchor: "bottom", yshift: up } : note))
       .map((note) => (note.yref === "paper" && note.y >= 1 ? { ...note, yshift: (note.yshift || 0) + LINE } : note))
       .concat(names.map((name, i) => ({
-        text: cut(name, number(yaxis.tickvals[i]) ? wide(bare(number(yaxis.tickvals[i]).text)) : 0),
+        text: name.startsWith("<b>") ? `<b>${cut[i]}</b>` : cut[i],
         x: 0, xref: "paper", xanchor: "left", y: yaxis.tickvals[i], yref: "y", yanchor: "bottom", yshift: up + over,
         showarrow: false, font, bgcolor: ground, borderpad: 0,
       })));
@@ -91,12 +118,11 @@
     return key;
   }
 
-  // A name with a number at its end in so many letters, of which the name is cut.
-  function shortened(text, most) {
-    const words = text.replace(/<br>/g, " ").split(" "), number = words.pop(), all = words.length;
-    const joined = () => [...words, ...(words.length < all ? ["…"] : []), number].join(" ");
-    while (words.length > 1 && bare(joined()).length > most) words.pop();
-    return joined();
+  // Names with a number at their end in so many letters, of which words of the names are cut.
+  function shortened(texts, most) {
+    const all = texts.map((text) => text.replace(/<br>/g, " ").split(/ (?![^<>]*>)/)), numbers = all.map((words) => words.pop());
+    const joined = (name, i) => [name, numbers[i]].filter(Boolean).join(" ");
+    return cutApart(all.map((words) => words.join(" ")), (name, i) => bare(joined(name, i)).length <= most, " ").map(joined);
   }
 
   // Pixels that words at the right of marks may need beyond the drawing.
@@ -242,8 +268,9 @@
       if ((heat || right) && yaxis.ticktext) {
         const titled = (layout.annotations || []).some((note) => note.textangle === -90 && note.y !== 1);
         const most = Math.floor((margin[side] - (titled ? LINE : 0)) / LETTER) - 1;
-        yaxis.ticktext = yaxis.ticktext.map((name) => bare(name).split("<br>")
-          .map((line) => (line.length > most ? line.slice(0, most - 1) + "…" : line)).join("<br>"));
+        const fits = (line) => line.length <= most, lines = yaxis.ticktext.map((name) => bare(name).split("<br>"));
+        const flat = lines.flat(), cut = flat.every(fits) ? flat : cutApart(withoutMaker(flat), fits);
+        yaxis.ticktext = lines.map((own) => cut.splice(0, own.length).join("<br>"));
       }
     }
     drawing = Math.max(drawing, stack(layout));
@@ -277,8 +304,9 @@
       margin.t = Math.max(margin.t, text.length * LINE + 16);
     }
     if (above) margin.t += named;
+    const words = shortened(key.map((note) => note.text), Math.floor((width - 2 * EDGE) / LETTER) - 2);
     layout.annotations = (layout.annotations || []).concat(key.map((note, i) => ({
-      ...note, text: (note.sign === undefined && note.name !== "head" ? "━ " : "") + shortened(note.text, Math.floor((width - 2 * EDGE) / LETTER) - 2), x: 0, y: 0, yref: "paper", xanchor: "left", yanchor: "top", yshift: -below - i * LINE,
+      ...note, text: (note.sign === undefined && note.name !== "head" ? "━ " : "") + words[i], x: 0, y: 0, yref: "paper", xanchor: "left", yanchor: "top", yshift: -below - i * LINE,
       xshift: EDGE - margin.l,
     })));
     const own = data.map((trace) => ({
@@ -297,8 +325,9 @@
     margin.r = Math.max(margin.r, Math.min(0.4 * width, LETTER * longest(notes.map((note) => note.text.replace(/<br>/g, " "))) + 40));
     const most = Math.floor((margin.r - 24) / LETTER);
     const before = notes.map((note) => note.y);
+    const words = shortened(notes.map((note) => note.text), most);
     notes.forEach((note, i) => {
-      note.text = shortened(note.text, most);
+      note.text = words[i];
       if (i) note.y = Math.max(note.y, notes[i - 1].y + pitch);
     });
     for (let i = notes.length - 1, top = high; i >= 0; i--) top = (notes[i].y = Math.min(notes[i].y, top - pitch));
