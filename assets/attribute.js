@@ -149,6 +149,8 @@
         if (!navigator.clipboard || !window.isSecureContext) return select();
         return navigator.clipboard.writeText(text.textContent).then(() => "Copied", select);
       },
+      // The next step of an answer is gone once: a reload keeps what was answered since.
+      carried: (taken) => (taken ? window.dash_clientside.atlas.choices(["carry"], [null], "") : none()),
       // What follows the header, or came with the sample, is no choice of a person's and stands in no link.
       choices: function (ecosystem, claim, mode, last) {
         const picked = !last || ecosystem !== last.shown || ecosystem === last.picked;

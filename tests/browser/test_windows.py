@@ -110,6 +110,52 @@ def test_a_claim_is_compared_with_a_reference(browser: Browser, downloads: Path,
     assert "reference-check traces.jsonl --reference gemma-answer.jsonl --rival smol-warm.jsonl" in saved
 
 
+def test_a_next_step_opens_the_form_whatever_answer_is_kept(browser: Browser, tmp_path: Path) -> None:
+    """And an answer that the server no longer has leaves the empty form, without a word."""
+    records = sample_records()
+    count = len(records.prompt_ids)
+    for prefix, mode, kinds in (("win", "two", ("before", "after")), ("ref", "reference", ("traces", "reference"))):
+        opened(browser, f"&mode={mode}")
+        for kind, source in zip(kinds, ("smol-greedy", "gemma-answer"), strict=True):
+            traces = records.traces[records.sources.index(source) * count :][:12]
+            path = file_of(
+                tmp_path, f"{kind}.jsonl", [start(trace.response) for trace in traces], [t.prompt for t in traces]
+            )
+            given(browser, path, f"#{prefix}-{kind}")
+            browser.until(f"return document.querySelector('#{prefix}-{kind}-head').innerText.includes('{kind}')")
+        browser.until(f"return !document.querySelector('#{prefix}-go').disabled")
+        browser.click(f"#{prefix}-go")
+        assert browser.text(f"#{prefix}-verdict")
+
+    traces = records.traces[records.sources.index("smol-greedy") * count :][:12]
+    path = file_of(tmp_path, "five.jsonl", [start(trace.response) for trace in traces], [t.prompt for t in traces])
+    opened(browser)
+    given(browser, path)
+    browser.until("return document.querySelector('.preview-facts') !== null")
+    weighed(browser)
+    opened(browser, "&mode=reference&carry=1")
+    browser.until("return (document.querySelector('#ref-traces-head')?.innerText || '').includes('five.jsonl')")
+    browser.until("return document.querySelector('#ref-result').innerText === ''")
+    assert browser.run("return document.querySelector('#ref-traces').checkVisibility()")
+    assert browser.run("return document.querySelector('#ref-reference-head').innerText") == ""
+    browser.wait(lambda: "carry" not in browser.query(), "a link that carries once")
+
+    given(browser, tmp_path / "reference.jsonl", "#ref-reference")
+    browser.until("return !document.querySelector('#ref-go').disabled")
+    browser.click("#ref-go")
+    assert browser.text("#ref-verdict")
+    browser.driver.refresh()
+    assert browser.text("#ref-verdict"), "an answer is there after a reload"
+    opened(browser)
+    browser.click("#attr-forget")
+    browser.until("return document.querySelector('#attr-result').innerText === ''")
+    for prefix, mode, kind in (("win", "two", "before"), ("ref", "reference", "traces")):
+        opened(browser, f"&mode={mode}" + "&carry=1" * (prefix == "ref"))
+        browser.until(f"return document.querySelector('#{prefix}-{kind}').checkVisibility()")
+        browser.until(f"return sessionStorage.getItem('{prefix}-done') === 'null'")
+        assert browser.run(f"return document.querySelector('#{prefix}-result').innerText") == ""
+
+
 def test_traces_with_odd_columns_are_read_wherever_they_are_dropped(
     browser: Browser, downloads: Path, tmp_path: Path
 ) -> None:

@@ -151,6 +151,8 @@ def _stores(part: Part) -> list[Component]:
     kept = [*(f"{kind}-upload" for kind in part.files), "done"] if part.compares else []
     if part.compares:
         names.append("few")
+    if part is REFERENCE:
+        names.append("taken")
     out: list[Component] = [
         dcc.Store(id=f"{part.prefix}-{name}", storage_type="session" if name in kept else "memory") for name in names
     ]
@@ -568,21 +570,25 @@ def _run(app: Dash, part: Part) -> None:
 
 def _show_windows(app: Dash) -> None:
     @sections.callback(
-        app, "win-result.children", "win-done.modified_timestamp theme.data", "win-done.data", prevent=False
+        app,
+        "win-result.children win-done.data*",
+        "win-done.modified_timestamp theme.data",
+        "win-done.data",
+        prevent="initial_duplicate",
     )
     def shown(_changed: int | None, theme: Theme, jobs: list[str] | None) -> Any:
         if not jobs:
-            return None
+            return None, no_update
         try:
             test, report = _answer(WINDOWS, jobs), visitor.service().report(visitor.session(), jobs[0])
         except MissingError:
-            return None
+            return None, None
         except AtlasError as error:
-            return visitor.refusal(error)
+            return visitor.refusal(error), no_update
         method, reference = report["method"], report["reference"]
         enrolled = title_of(reference["enrolment"], method["facts"].get("roster"), reference["sources"])
         rows = power(questions(), method["reader"], enrolled, test["validation"])
-        return _with_solution(windows_answer(test, rows, theme or "dark"), WINDOWS, jobs)
+        return _with_solution(windows_answer(test, rows, theme or "dark"), WINDOWS, jobs), no_update
 
     @sections.callback(
         app,
@@ -607,14 +613,16 @@ def _show_windows(app: Dash) -> None:
 
 
 def _show_reference(app: Dash) -> None:
-    @sections.callback(app, "ref-result.children", "ref-done.data")
+    @sections.callback(app, "ref-result.children ref-done.data*", "ref-done.data")
     def shown(jobs: list[str] | None) -> Any:
         if not jobs:
-            return None
+            return None, no_update
         try:
-            return _with_solution(reference_box(_answer(REFERENCE, jobs)), REFERENCE, jobs)
+            return _with_solution(reference_box(_answer(REFERENCE, jobs)), REFERENCE, jobs), no_update
+        except MissingError:
+            return None, None
         except AtlasError as error:
-            return visitor.refusal(error)
+            return visitor.refusal(error), no_update
 
 
 def _save_prompts(app: Dash) -> None:
@@ -656,21 +664,29 @@ def _carry(app: Dash) -> None:
         file = _one_set(upload, columns, job) if ended and ended == job else None
         return _offered("Check the report just made of ", file)
 
-    @sections.callback(app, "ref-traces-upload.data* ref-claim.value*", "ref-carry.n_clicks ref-carry.hidden",
+    @sections.callback(app, "ref-traces-upload.data* ref-claim.value* ref-done.data* ref-reference-upload.data* "
+                       "ref-rival-upload.data* ref-taken.data", "ref-carry.n_clicks ref-carry.hidden",
                        "attr-upload.data attr-columns.data attr-job.data attr-claim.value attr-wanted.data "
-                       "ref-traces-upload.data")  # fmt: skip
+                       "ref-taken.data ref-traces-upload.data")  # fmt: skip
     def take(
         clicks: Clicks, hidden: bool, upload: Stored, columns: Stored, job: Text, claim: Text, link: dict[str, str],
-        there: Stored,
+        taken: bool | None, there: Stored,
     ) -> Any:  # fmt: skip
-        # Whoever comes by the next step of an answer finds its traces here.
+        # Whoever comes by the next step of an answer finds its traces here, and no answer about others.
         pressed = ctx.triggered[0]["prop_id"] == "ref-carry.n_clicks"
-        wanted = clicks if pressed else link.get("carry") and not hidden and not there
+        wanted = clicks if pressed else link.get("carry") and not hidden and not taken
         file = _one_set(upload, columns, job) if wanted else None
         if file is None:
-            return no_update, no_update
+            return (no_update,) * 6
         claim = claim or file.get("claimed") or ""
-        return file, sections.known_sources(questions()).get(claim, claim)
+        known = sections.known_sources(questions()).get(claim, claim)
+        if pressed:
+            return file, known, *(no_update,) * 4
+        # Answers to the prompts of other traces are of no use.
+        others = no_update if (there or {}).get("key") == file["key"] else None
+        return file, known, None, others, others, True
+
+    sections.client(app, "carried", "ref-taken.data*", "ref-taken.data")
 
     @sections.callback(app, "check-report-upload.data* check-traces-upload.data* check-problem.children*",
                        "check-carry.n_clicks", "attr-ended.data")  # fmt: skip
