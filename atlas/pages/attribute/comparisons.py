@@ -662,7 +662,7 @@ def _carry(app: Dash) -> None:
     @sections.callback(app, "check-carry.children check-carry.hidden", given, prevent=False)
     def report(upload: Stored, columns: Stored, ended: Text, job: Text) -> Any:
         file = _one_set(upload, columns, job) if ended and ended == job else None
-        return _offered("Check the report just made of ", file)
+        return _offered("Take the report just made of ", file)
 
     @sections.callback(app, "ref-traces-upload.data* ref-claim.value* ref-done.data* ref-reference-upload.data* "
                        "ref-rival-upload.data* ref-taken.data", "ref-carry.n_clicks ref-carry.hidden",
