@@ -137,7 +137,7 @@ def contributions(report: Mapping[str, Any], *, theme: Theme, chosen: int = 0) -
     values = [float(trace["log10_ratio"]) for trace in traces]
     colours = [token["accent"] if value >= 0 else token["caution"] for value in values]
     hover = [
-        f"<b>Trace {trace['number']:,}</b><br>adds {number(trace['log10_ratio'])} to the log10 ratio"
+        f"<b>Trace {trace['number']:,}</b><br>adds {number(trace['log10_ratio'])} to the plain sum"
         f"<br>alone nearest to {plain(trace['nearest'], 40)}<br>{count(int(trace['tokens']), 'response token')}"
         + (f"<br>{plain(trace['time'], 40)}" if trace.get("time") else "")
         for trace in traces

@@ -383,10 +383,11 @@ def tokens(report: Report, show: Section, known: Mapping[str, str]) -> Component
     ]
     bias = {row["source"]: row["bias"] for row in results["candidates"]}
     subject, rival = results["subject"], results["leave_one_out"]["rival"]
-    added = (bias[subject] - bias[rival]) / math.log(10)  # by the calibration, to no word
+    added = (bias[subject] - bias[rival]) / math.log(10)  # to every trace alike, and to no word
     named = with_names(report)["results"]
     words = f"{named['subject']} against {named['leave_one_out']['rival']}"
-    bar = f" Its bar, {words}, also holds {number(added, 2)} in log10 from the calibration."
+    also = "a correction between the two sources, the same for every trace"
+    bar = f" Its bar, {words}, also holds {number(added, 2)} in log10 of no word: {also}."
     sentence.append(bar if added else "")
     nothing = shell.empty("No trace is chosen yet", "Choose one above, or click a bar")
     place = html.Div(id="heat", className="heat-place", children=nothing)

@@ -158,6 +158,7 @@ def test_bars_say_what_every_trace_adds(report: dict[str, Any]) -> None:
     figure = evidence.contributions(report, theme="dark", chosen=3)
     (bars,) = figure.data
     added = [trace["log10_ratio"] for trace in report["traces"]]
+    assert "to the plain sum<br>" in bars.hovertext[0]
     assert list(bars.y) == added and [entry[0] for entry in bars.customdata] == list(range(1, 13))
     token = TOKENS["dark"]
     assert list(bars.marker.color) == [token["accent"] if value >= 0 else token["caution"] for value in added]
