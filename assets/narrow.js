@@ -134,7 +134,7 @@
 
   // Marks with long names get numbers, which a key below the drawing tells; nothing where they are few or short.
   function numbered(data) {
-    const words = (text) => /[^\d, ]/.test(bare(text).replace(" to ", ""));  // ranks are numbers already, the table's
+    const words = (text) => /[^\d,– ]/.test(bare(text));  // ranks are numbers already, the table's
     const named = data.filter((trace) => /text/.test(trace.mode) && Array.isArray(trace.text) && trace.text.some(words));
     const texts = named.flatMap((trace) => trace.text);
     if (texts.length < 6 || longest(texts) < 12) return [];

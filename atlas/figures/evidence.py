@@ -9,11 +9,12 @@ import math
 from collections.abc import Mapping, Sequence
 from typing import Any
 
+import numpy as np
 import pandas as pd
 import plotly.graph_objects as go
 
 from atlas.figures import plots, tables
-from atlas.figures.map import label_sides, map_figure, scaled
+from atlas.figures.map import HALF, UNIT, label_sides, map_figure, scaled
 from atlas.figures.plots import End, count
 from atlas.theme import READER_COLOURS, TOKENS, Mark, Plot, Theme, plain, translucent
 from backend.attribution.report_page import axis_odds, odds_words
@@ -222,15 +223,11 @@ def landing(
     placed = everyone.merge(nearest[["source", "rank"]], on="source").sort_values("rank")
     own_places, places, all_places = (list(tables.rows(rows, "x", "y")) for rows in (own, placed, everyone))
     own_ranks = list(placed["rank"].astype(str))
-    labels = _shared_labels(places, own_ranks)
     # Positions as on the narrowest drawing, where there is least room; a blank on each side keeps labels apart.
     near, every = ([(SMALL * x, SMALL * y) for x, y in part] for part in ([*own_places, *places], all_places))
+    labels, shared = _shared_labels(places, own_ranks, near, every)
     sides = label_sides(near, [*own["name"], *(f" {label} " for label in labels)], every, fixed=len(own))[len(own) :]
-    # What several share stands right of the rightmost, where none of their rings is.
-    sides = [
-        "middle right" if label not in ("", rank) else side
-        for label, rank, side in zip(labels, own_ranks, sides, strict=True)
-    ]
+    sides = [shared.get(at, side) for at, side in enumerate(sides)]
     ranks = [f"<b>{rank}</b>" for rank in placed["rank"]]
     hover = [f"{rank} · {plain(name)}" for rank, name in zip(ranks, placed["name"], strict=True)]
     look: Plot = {
@@ -244,18 +241,44 @@ def landing(
     return figure.add_trace(plots.scatter("nearest to the traces", placed["x"], placed["y"], hover, **look))
 
 
-def _shared_labels(places: Sequence[tuple[float, float]], ranks: Sequence[str]) -> list[str]:
-    """Ranks by place; of those whose rings touch, the rightmost has all of them and the others have ''."""
+def _shared_labels(
+    places: Sequence[tuple[float, float]],
+    ranks: Sequence[str],
+    near: Sequence[tuple[float, float]],
+    every: Sequence[tuple[float, float]],
+) -> tuple[list[str], dict[int, str]]:
+    """Labels by place, and the sides of the shared ones.
+
+    Of those whose rings touch, one has the ranks of all and the others have ''. near, every : where all rings are
+    drawn, these last, and all marks.
+    """
     groups: list[list[int]] = []
     for at, place in enumerate(places):
         touched = [group for group in groups if any(math.dist(place, places[one]) < TOUCH for one in group)]
         groups = [group for group in groups if group not in touched]
         groups.append(sorted([at, *(one for group in touched for one in group)]))
-    shared = dict[int, str]()
+    rings, marks = (UNIT * np.array(part, dtype=float).reshape(-1, 2) for part in (near, every))
+    own = rings[len(rings) - len(places) :]
+    labels, sides = [""] * len(places), dict[int, str]()
     for group in groups:
-        at, whole = max(group, key=lambda one: places[one][0]), len(group) > 2 and group[-1] - group[0] < len(group)
-        shared[at] = f"{ranks[group[0]]} to {ranks[group[-1]]}" if whole else ", ".join(ranks[one] for one in group)
-    return [shared.get(at, "") for at in range(len(places))]
+        words, at = _runs([int(ranks[one]) for one in group]), group[0]
+        if len(group) > 1:
+            outer, side = plots.outer_side(own[group], words, rings, marks, UNIT * HALF)
+            at = group[outer]
+            sides[at] = side
+        labels[at] = words
+    return labels, sides
+
+
+def _runs(ranks: Sequence[int]) -> str:
+    """Ascending ranks in words, three and more in a row by their ends."""
+    runs: list[list[int]] = []
+    for rank in ranks:
+        if runs and rank == runs[-1][-1] + 1:
+            runs[-1].append(rank)
+        else:
+            runs.append([rank])
+    return ", ".join(f"{run[0]}–{run[-1]}" if len(run) > 2 else ", ".join(map(str, run)) for run in runs)
 
 
 def running_evidence(points: Sequence[Mapping[str, Any]], *, theme: Theme, total: int) -> go.Figure:

@@ -328,8 +328,7 @@ def free_sides(
     marks : (m, 2); All marks: a label takes the side on which it covers the fewest. half : Half the drawing's width.
     fixed : So many of the first labels always find a place; of the others, '' stands for one without room.
     """
-    ends = np.array([[-1e6, -1e6, -half, 1e6], [half, -1e6, 1e6, 1e6]])
-    obstacles = np.vstack([np.hstack([marks - REACH, marks + REACH]), ends])
+    obstacles = np.vstack([np.hstack([marks - REACH, marks + REACH]), _beyond(half)])
     taken: list[Box] = []
     found: list[str] = []
     for (x, y), name in zip(places, names, strict=True):
@@ -342,6 +341,33 @@ def free_sides(
         found.append(min(covers, key=lambda side: covers[side]))
         taken.append(boxes[found[-1]])
     return found
+
+
+def outer_side(
+    group: npt.NDArray[np.float64],
+    name: str,
+    rings: npt.NDArray[np.float64],
+    marks: npt.NDArray[np.float64],
+    half: float,
+) -> tuple[int, str]:
+    """Which mark of a group its shared label stands at, and its side.
+
+    group, rings : (n, 2) and (m, 2); Ringed marks of the group, and all that are ringed. The rest as in
+    :func:`free_sides`: of the four sides of the whole group the label takes the one on which it covers least.
+    """
+    obstacles = np.vstack([np.hstack([marks - REACH, marks + REACH]), np.hstack([rings - RING, rings + RING])])
+    obstacles = np.vstack([obstacles, _beyond(half)])
+    x, y = group.T
+    outer = {"middle right": x.argmax(), "middle left": x.argmin(), "top center": y.argmax()}
+    places = {side: int(at) for side, at in (outer | {"bottom center": y.argmin()}).items()}
+    boxes = {side: _box(float(x[at]), float(y[at]), BOLD * len(name), side, RING) for side, at in places.items()}
+    side = min(boxes, key=lambda side: _covered(boxes[side], obstacles))
+    return places[side], side
+
+
+def _beyond(half: float) -> npt.NDArray[np.float64]:
+    """What lies left and right of a drawing of so much half a width."""
+    return np.array([[-1e6, -1e6, -half, 1e6], [half, -1e6, 1e6, 1e6]])
 
 
 def _box(x: float, y: float, wide: float, side: str, reach: float = REACH) -> Box:

@@ -56,6 +56,10 @@ def test_the_page_shows_what_the_results_say(rows: list[dict[str, Any]], tmp_pat
         for row in rows:
             assert row["source"] in shown and f"'{rate_text(row['cosine'])}'" in shown
         assert f"n = {len(rows)} sources" in shown
+        far = [rows[0] | {"rank": rank, "source": f"source {rank}"} for rank in range(1, 15)]
+        listed = str(result.landing(report_of(far, "source 13"), asked, View(theme="light")))
+        assert "source 8" in listed and "source 9" not in listed and "source 12" not in listed
+        assert "source 13" in listed and "Td(children='13'" in listed and "source 14" not in listed
         bare = str(result.landing(report_of(None), asked, View(theme="light")))
         assert "brings no signatures" in bare
         assert result.landing_figure(asked, report_of(None), "light") is None

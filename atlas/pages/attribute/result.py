@@ -513,7 +513,9 @@ def landing(report: Report, cache: QueryCache, view: View) -> Component:
     marks, known, names = _marks_of_all(report, cache), sections.known_sources(cache), names_of(report)
     view = dataclasses.replace(view, source="")
     body = []
-    for row in tables.rows(frame.head(NEAREST)):
+    # The source that the answer is about says where it comes, however far that is.
+    near = frame["rank"].le(NEAREST) | frame["source"].eq(report["results"]["subject"])
+    for row in tables.rows(frame[near]):
         family = [shell.symbol(marks[row.family], view.theme), html.Span(row.family, dir="auto")]
         cells = [
             number_cell(str(row.rank)),

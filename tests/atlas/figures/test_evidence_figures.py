@@ -232,8 +232,14 @@ def test_the_nearest_sources_are_numbered_on_the_map() -> None:
     )
     figure = evidence.landing(crowd, ranks, family_marks(["GPT", "Phi"]), theme="dark")
     marked = next(trace for trace in figure.data if trace.name == "nearest to the traces")
-    assert marked.text == ("<b>1 to 5</b>", "", "", "", "") and len(marked.hovertext) == 5
+    assert marked.text == ("<b>1–5</b>", "", "", "", "") and len(marked.hovertext) == 5
     assert marked.textposition[0] == "middle right"
+    # Where marks stand on the right, a shared label takes another side of its rings.
+    right = points.assign(source=["m", "n", "o"], x=[0.1, 0.15, 0.2], y=0.0)
+    figure = evidence.landing(pd.concat([crowd, right]), ranks, family_marks(["GPT", "Phi"]), theme="dark")
+    marked = next(trace for trace in figure.data if trace.name == "nearest to the traces")
+    assert marked.textposition[0] != "middle right"
+    assert evidence._runs([1, 2, 3, 5, 6, 7, 8]) == "1–3, 5–8" and evidence._runs([2, 3, 5]) == "2, 3, 5"
 
 
 def test_power_of_the_drift_test_marks_the_window() -> None:
