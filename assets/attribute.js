@@ -125,6 +125,18 @@
         }
         return now === seen ? none() : now;
       },
+      // The words of a clicked bar stand further down, and come into view.
+      picked: function (click) {
+        const trace = click?.points?.[0]?.customdata?.[0], head = document.getElementById("title-tokens");
+        if (!trace) return none();
+        if (head) {
+          const still = window.matchMedia("(prefers-reduced-motion: reduce)").matches;
+          head.closest("section").scrollIntoView({ behavior: still ? "instant" : "smooth", block: "start" });
+          head.tabIndex = -1;
+          head.focus({ preventScroll: true });
+        }
+        return String(trace);
+      },
       // A comparison that was started from above its files shows how far it is.
       working: function (jobs, id) {
         if (jobs) document.getElementById(id).scrollIntoView({ block: "start" });

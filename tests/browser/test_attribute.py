@@ -144,6 +144,9 @@ def test_sample_to_result_to_tokens_to_export_to_verify(
     )
     browser.until("return document.querySelector('#heat-sum') && document.querySelector('#heat-sum').innerText "
                   "!== arguments[0]", before)  # fmt: skip
+    top = "const y = document.querySelector('#figure-tokens').getBoundingClientRect().top; return y >= 0 && y < 120"
+    browser.until(top)
+    assert browser.run("return document.activeElement.id") == "title-tokens"
     browser.until(rows + " && t !== arguments[0]", listed)  # the table in front of the heat map is of that trace too
     browser.click("#figure-tokens .tool[aria-pressed]")
 

@@ -225,10 +225,7 @@ def _figures(app: Dash) -> None:
         named = {side: names.get(evidence[side], evidence[side]) for side in ("source", "rival")}
         return result.heat_map({**evidence, **named}), choice
 
-    @sections.callback(app, "heat-trace.value", "live-graph:adds.clickData")
-    def picked(click: Stored) -> Any:
-        chosen = ((click or {}).get("points") or [{}])[0].get("customdata")
-        return str(chosen[0]) if chosen else no_update
+    sections.client(app, "picked", "heat-trace.value", "live-graph:adds.clickData")
 
 
 PAGE = shell.Page(
