@@ -354,10 +354,13 @@ def _answers(page: str) -> list[str]:
 
 
 def changed_texts(page: str, expected: str) -> list[tuple[str, str]]:
-    """Texts that a page shows, and what another one has in their place; the first alone where one has more of them."""
+    """Texts that a page shows, and what another one has in their place, equal pairs once.
+
+    The first alone where one has more of them.
+    """
     one, other = (list(_texts(text)) for text in (page, expected))
     pairs = ((first, second) for first, second in itertools.zip_longest(one, other, fillvalue="") if first != second)
-    return list(itertools.islice(pairs, SENTENCES if len(one) == len(other) else 1))
+    return list(itertools.islice(dict.fromkeys(pairs), SENTENCES if len(one) == len(other) else 1))
 
 
 def _texts(page: str) -> Iterator[str]:

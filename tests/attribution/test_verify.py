@@ -774,6 +774,9 @@ def test_a_page_is_checked_by_the_data_in_it(report: Report, monkeypatch: pytest
     head, body = page.split("<body", 1)
     ((seen, expected),) = checked_page(f"{head}<body{body.replace(report['input']['name'], 'other.jsonl', 1)}").shown
     assert "other.jsonl" in seen and seen == expected.replace(report["input"]["name"], "other.jsonl", 1)
+    word = verdict_words(report["results"])
+    assert page.count(f">{word}<") > 1
+    assert checked_page(page.replace(f">{word}<", ">AUTHENTIC<")).shown == (("AUTHENTIC", word),)
     inside = page.replace(json.dumps(report["question"]), '"Who?"')
     assert OWN_HASH in checked_page(inside).found and PAGE in checked_page(inside).found
     assert not checked_page(inside).page_alone
