@@ -281,6 +281,7 @@ def build_report(
                 *notes_on_remarks({role: [getattr(trace, role) for trace in seen] for role in REMARKS}),
             ],
             "selection": _fields(selection, "keep_duplicates", "characters"),
+            "prompts": len(selection.prompts),
         },
         "traces": [
             {

@@ -16,7 +16,7 @@ from typing import Any
 from backend.attribution.decision import FLAGS
 from backend.attribution.settings import Report, Settings
 from backend.enrolment.validation_lookup import passing_of
-from backend.inference.drift import p_words
+from backend.inference.drift import FEWEST_PAIRED, p_words
 from backend.inference.e_process import evidence_text
 from backend.inference.verdict import (
     FAR,
@@ -591,13 +591,27 @@ def _own_columns(report: Report) -> list[str]:
     return [word for option, column, rest in given for word in (option, column, option, rest)]
 
 
+def _fewest_prompts(report: Report) -> str:
+    """How many prompts a comparison with a reference needs."""
+    needed = (report.get("validation") or {}).get("prompts_needed")
+    if needed is None:
+        return ", which says how many prompts SUPPORTS needs"
+    given, results = report["input"].get("prompts"), report["results"]
+    if (results["traces"] if given is None else given) >= needed:
+        return ""
+    fewest = f", with {needed:,} prompts at least: fewer cannot end in SUPPORTS"
+    if given is None or results.get("complete") is False:  # an earlier report, or the file holds more
+        return fewest
+    if not given:
+        return f"{fewest}. Your file names no prompts: put the same {needed:,} to both endpoints"
+    least = f", and fewer than {FEWEST_PAIRED} are not compared at all" * (given < FEWEST_PAIRED)
+    rest = f"put {needed - given:,} more to the endpoint, then all {needed:,} to the genuine one"
+    return f"{fewest}. Your file has {given:,} prompt{'s' * (given > 1)}{least}: {rest}"
+
+
 def steps_of(report: Report) -> list[Step]:
     """What to do next, with the report's own file in commands."""
-    needed = (report.get("validation") or {}).get("prompts_needed")
-    fewest = ", which says how many prompts SUPPORTS needs"
-    if needed is not None:
-        more = report["results"]["traces"] < needed
-        fewest = f", with {needed:,} prompts at least: fewer cannot end in SUPPORTS" * more
+    fewest = _fewest_prompts(report)
     name, out = str(report["input"]["name"]), []
     file = "TRACES" if name.startswith("-") else shlex.quote(name)
     read = (f"{file} --reference genuine.jsonl", " ".join([f"{file} --reference genuine.jsonl", *_own_columns(report)]))

@@ -5,6 +5,7 @@ The proxy leaves the pass at the enrolment's last block; batches that are done w
 
 from __future__ import annotations
 
+import hashlib
 import itertools
 import time
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
@@ -78,6 +79,7 @@ class Selection:
     characters: int | None = None  # of one prompt or one response; at most those of the limits
     text: int = 0  # characters of text that are stored for token evidence; nothing is stored at 0
     seen: list[Seen] = field(default_factory=list)
+    prompts: set[bytes] = field(default_factory=set)  # hashes of the different ones
     texts: list[Trace] = field(default_factory=list)
     problems: list[Problem] = field(default_factory=list)
     exclusions: list[dict[str, Any]] = field(default_factory=list)  # place, turn, sha256 and reason
@@ -107,6 +109,8 @@ class Selection:
                 self.exclusions.append(entry)
                 continue
             self.seen.append(Seen.of(found))
+            if found.prompt:
+                self.prompts.add(hashlib.sha256(found.prompt.encode("utf-8", "surrogatepass")).digest())
             if self.text:
                 remaining -= len(found.prompt) + len(found.response)
                 if remaining < 0:

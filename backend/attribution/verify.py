@@ -589,7 +589,8 @@ def _place_words(place: str) -> str:
 def _selection(report: Report, again: Report) -> Iterator[str]:
     """Whether the very same file gives these traces, leaves out the others for these reasons, and has these places."""
     apart = ("name", "problems", "selection")  # a file may be renamed; what was selected is looked at below
-    yield from unlike(_without(report["input"], apart), _without(again["input"], apart), "input")
+    due = _as_written(again["input"], report["input"], "prompts")
+    yield from unlike(_without(report["input"], apart), _without(due, apart), "input")
     last = max((trace["place"] for trace in report["traces"]), default=0)
     excluded = [entry for entry in again["exclusions"] if entry["reason"] != UNSELECTED]
     for name, was, now in (

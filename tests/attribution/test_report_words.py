@@ -239,6 +239,15 @@ def test_steps_lead_to_the_page_that_does_them() -> None:
     held = ({**report, "validation": {"prompts_needed": needed, "rows": []}} for needed in (50, 3))
     few, enough = (steps_of(one)[1].needs for one in held)
     assert few == ", with 50 prompts at least: fewer cannot end in SUPPORTS" and enough == ""
+    of = {**report, "validation": {"prompts_needed": 50, "rows": []}}
+    counted = {n: steps_of(of | {"input": {"name": "t.csv", "prompts": n}})[1].needs for n in (0, 1, 5, 20, 50)}
+    more = "put 30 more to the endpoint, then all 50 to the genuine one"
+    assert counted[20] == f"{few}. Your file has 20 prompts: {more}"
+    assert "has 1 prompt, and fewer than 6" in counted[1]
+    assert "has 5 prompts, and fewer than 6 are not compared at all: put 45 more" in counted[5]
+    assert counted[0].endswith("Your file names no prompts: put the same 50 to both endpoints") and counted[50] == ""
+    stopped = of | {"input": {"name": "t.csv", "prompts": 20}, "results": report["results"] | {"complete": False}}
+    assert few in steps_of(stopped)[1].needs and "Your file" not in steps_of(stopped)[1].needs
     report["input"]["name"] = "-rf.csv"
     assert "-rf.csv" not in steps_of(report)[1].by_command
 

@@ -432,6 +432,7 @@ def test_a_report_of_before_readers_said_what_their_answer_is_about(
     def forget(older: Report) -> None:
         del older["answer"], older["in_words"]
         older["validation"].pop("prompts_needed")
+        del older["input"]["prompts"]
         for row in older["results"]["readers"]:
             del row["level"]
 
@@ -443,6 +444,7 @@ def test_a_report_of_before_readers_said_what_their_answer_is_about(
     monkeypatch.setattr(differences, "code_version", lambda: report["method"]["code_version"])
     assert_found(forged)
     assert report["in_words"] == in_words(report) and verified(report).found == ()
+    assert_found(changed(report, at("input.prompts", 60)))
     assert_found(changed(report, at("results.readers.1.level", "candidates")))
 
 
