@@ -242,10 +242,10 @@ def test_a_narrow_screen_gives_its_width_to_the_drawing(calm: Browser) -> None:
             "Plotly.react(p, [{type: 'heatmap', z}], {margin: {l: 200, r: 8, t: 8, b: 8}, xaxis: {}, yaxis});"
             "const shown = p.layout.yaxis.ticktext; p.remove(); return shown"
         )
-        names = [f"qwen-org/qwen2.5-{size}b-instruct-2025-{end}" for size in (3, 7, 72) for end in ("07-22", "09-23")]
-        shown = calm.run(cut, [*names, "qwen-plus"])
+        models = [f"qwen-org/qwen2.5-{size}b-instruct-2025-{end}" for size in (3, 7, 72) for end in ("07-22", "09-23")]
+        shown = calm.run(cut, [*models, "qwen-plus"])
         assert len(set(shown)) == 7 and shown[-1] == "qwen-plus" and not any("/" in name for name in shown)
-        assert all("…" in name and name[-2:] == whole[-2:] for name, whole in zip(shown, names, strict=False))
+        assert all("…" in name and name[-2:] == whole[-2:] for name, whole in zip(shown, models, strict=False))
     finally:
         calm.driver.execute_cdp_cmd("Emulation.clearDeviceMetricsOverride", {})
     calm.until(f"{share} return s && p.layout.margin.l > 200 && s.w < 0.8 * p.clientWidth")

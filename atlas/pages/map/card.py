@@ -160,7 +160,7 @@ def _pair(cache: QueryCache, view: View) -> list[Component]:
         for pair in tables.rows(frame.sort_values("reader", key=lambda reader: reader != shown, kind="stable"))
     ]  # fmt: skip
     others = pieces.roster_size(cache, view) - 1
-    heads = [
+    heads: list[Component | str] = [
         "Reader",
         shell.term("rank", f"The second's place among the {others} neighbours of the first, the nearest first"),
         shell.term("back", "The first's place among the neighbours of the second"),
