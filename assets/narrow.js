@@ -2,7 +2,7 @@
 // the drawing, panels below or, of tall ones, above each other. The server draws every figure once, for a wide screen.
 (function () {
   "use strict";
-  const NARROW = 560, LINE = 18, LETTER = 6.4, EDGE = 16;
+  const NARROW = 560, LINE = 18, LETTER = 6.4, BOLD = 7.2, EDGE = 16;
   const TITLED = 48, ENTRY = 19;  // pixels below a drawing whose axis has a title; of an entry of a legend
   const SMALL = 10;  // pixels of a family's name on a slide, which is enlarged
   const TALL = 560;  // pixels of a drawing whose legend stands above it, as its foot is out of sight
@@ -118,11 +118,21 @@
     return key;
   }
 
-  // Names with a number at their end in so many letters, of which words of the names are cut.
-  function shortened(texts, most) {
-    const all = texts.map((text) => text.replace(/<br>/g, " ").split(/ (?![^<>]*>)/)), numbers = all.map((words) => words.pop());
-    const joined = (name, i) => [name, numbers[i]].filter(Boolean).join(" ");
-    return cutApart(all.map((words) => words.join(" ")), (name, i) => bare(joined(name, i)).length <= most, " ").map(joined);
+  // Labels in so many pixels: of names with a number at their end the names are cut, of sentences the last parts go.
+  function shortened(notes, room) {
+    const all = notes.map((note) => note.text.replace(/<br>/g, " ").split(/ (?![^<>]*>)/)), numbers = all.map((words) => words.pop());
+    const joined = (name, i) => [name, numbers[i]].filter(Boolean).join(" "), said = (i) => notes[i].name === "sentence";
+    const fits = (name, i) => said(i) || bare(joined(name, i)).length <= Math.floor(room / LETTER);
+    return cutApart(all.map((words) => words.join(" ")), fits, " ").map(joined)
+      .map((text, i) => (said(i) ? fewerParts(text, Math.floor(room / BOLD)) : text));
+  }
+
+  // Without a part in its middle, a sentence would say something else.
+  function fewerParts(text, most) {
+    const parts = bare(text).split(/(?<=[,:]) /);
+    while (parts.length > 1 && parts.join(" ").length > most) parts.pop();
+    const said = parts.join(" ").replace(/[,:]$/, "");
+    return text.startsWith("<b>") ? `<b>${said}</b>` : said;
   }
 
   // Pixels that words at the right of marks may need beyond the drawing.
@@ -304,7 +314,7 @@
       margin.t = Math.max(margin.t, text.length * LINE + 16);
     }
     if (above) margin.t += named;
-    const words = shortened(key.map((note) => note.text), Math.floor((width - 2 * EDGE) / LETTER) - 2);
+    const words = shortened(key, width - 2 * EDGE - 2 * LETTER);
     layout.annotations = (layout.annotations || []).concat(key.map((note, i) => ({
       ...note, text: (note.sign === undefined && note.name !== "head" ? "━ " : "") + words[i], x: 0, y: 0, yref: "paper", xanchor: "left", yanchor: "top", yshift: -below - i * LINE,
       xshift: EDGE - margin.l,
@@ -322,12 +332,12 @@
     const layout = structuredClone(wide), { margin, yaxis: { range: [low, high] } } = layout;
     const notes = layout.annotations.filter((note) => atEnd(note) && note.name !== "head").sort((a, b) => a.y - b.y);
     const pitch = (LINE - 2) * (high - low) / (height - margin.t - margin.b);
-    margin.r = Math.max(margin.r, Math.min(0.4 * width, LETTER * longest(notes.map((note) => note.text.replace(/<br>/g, " "))) + 40));
-    const most = Math.floor((margin.r - 24) / LETTER);
+    const room = Math.max(margin.r, 0.4 * width), said = notes.some((note) => note.name === "sentence");
+    shortened(notes, room - 24).forEach((text, i) => { notes[i].text = text; });
+    const needed = Math.min(0.4 * width, LETTER * longest(notes.map((note) => note.text.replace(/<br>/g, " "))) + (said ? 24 : 40));
+    margin.r = said ? needed : Math.max(margin.r, needed);
     const before = notes.map((note) => note.y);
-    const words = shortened(notes.map((note) => note.text), most);
     notes.forEach((note, i) => {
-      note.text = words[i];
       if (i) note.y = Math.max(note.y, notes[i - 1].y + pitch);
     });
     for (let i = notes.length - 1, top = high; i >= 0; i--) top = (notes[i].y = Math.min(notes[i].y, top - pitch));

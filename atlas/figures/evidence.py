@@ -86,7 +86,8 @@ def evidence_curve(report: Mapping[str, Any], *, theme: Theme, level: float | No
         ends.append((last, f"<b>{end}</b>", token["accent-ink"]))
     low, high = plots.reach([*values, decided, -decided], 0.08)
     room = [0.105 * (1 + text.count("<br>")) * (high - low) for _, text, _ in ends]
-    notes = plots.end_notes(ends, room, high, 14)
+    # assets/narrow.js shortens them by whole parts.
+    notes = [note | {"name": "sentence"} for note in plots.end_notes(ends, room, high, 14)]
     moved = [(end[0], note) for end, note in zip(ends, notes, strict=True) if note["y"] != end[0]]
     shapes += plots.leaders([goal for goal, _ in moved], [note for _, note in moved], 14)
     if results["stated"]:  # inside, so that no other label moves them off their lines

@@ -305,3 +305,27 @@ def test_of_names_that_would_meet_one_is_drawn(calm: Browser) -> None:
     )
     shown = calm.driver.execute_async_script(draw)
     assert shown == [f"a long name {i}" for i in (0, 2, 3, 4, 5)]
+
+
+def test_a_sentence_at_the_end_of_a_line_loses_whole_parts(calm: Browser) -> None:
+    calm.open(f"{LINK}light&figure=reached")
+    draw = (
+        "const done = arguments[arguments.length - 1], root = document.documentElement;"
+        "const p = document.body.appendChild(document.createElement('div'));"
+        "p.style.cssText = 'width: 640px; height: 240px'; root.dataset.present = '1';"
+        "const end = (text, y, name) => ({text, x: 1, xref: 'paper', xanchor: 'left', y, showarrow: false, name});"
+        "const annotations = [end(arguments[0], 1, 'sentence'), end(arguments[1], 2, arguments[2])];"
+        "const shapes = [{type: 'line', name: 'leader', xref: 'paper', x0: 0, x1: 1, y0: 1, y1: 1}];"
+        "const layout = {margin: {l: 60, r: 60, t: 8, b: 30}, xaxis: {}, yaxis: {range: [0, 4]}, annotations, shapes};"
+        "Plotly.react(p, [{x: [0, 1], y: [1, 1]}], layout).then(() => {"
+        "const texts = p.layout.annotations.map(note => note.text), room = p.layout.margin.r;"
+        "p.remove(); delete root.dataset.present; done([texts, room]); })"
+    )
+    sentence = "<b>about 780 to 1 for,<br>probability 82.6 %,<br>95 % needed</b>"
+    family = "<b>its family:<br>about 1,800 to 1 for</b>"
+    texts, room = calm.driver.execute_async_script(draw, sentence, family, "sentence")
+    assert texts == ["<b>about 780 to 1 for</b>", "<b>its family: about 1,800 to 1 for</b>"]
+    assert room < 0.4 * 640  # the drawing has what the labels need not
+    name = "Discriminants, every length of the responses and their words .802"
+    texts, _ = calm.driver.execute_async_script(draw, sentence, name, None)
+    assert texts[1].startswith("Discriminants, every length") and texts[1].endswith(" … .802")
