@@ -419,7 +419,8 @@ def _confusion(cache: QueryCache, view: View, cells: pd.DataFrame) -> FigureView
     shown = f"{zoom} alone" if zoom else "families outlined, largest first"
     sentence: list[Component | str] = [
         _taken_for(cache, view, cells),
-        f"Rows are the true source, columns the answer at {drawing.traces(view.k)}; {shown}. "
+        f"Rows are the true source, columns the answer of {cache.reader_name(cache.attribution_reader(view))} at "
+        f"{drawing.traces(view.k)}; {shown}. "
         f"n = {total:,} groups over three seeds{', of the same traces each' * (view.k == 1)}, {wrong:,} of them wrong.",
         html.Span(" Click a cell for its two sources.", className="pointing mouse-only"),
         html.Span(" Choose two sources below.", className="touch-only"),  # a finger covers many cells

@@ -587,7 +587,9 @@ def _case(cache: QueryCache, view: View, report: Mapping[str, Any]) -> list[Comp
     )
     curve = _still(evidence_curve(report, theme=view.theme), 236)
     drawn = html.Div(curve, role="img", className="plate-drawing", **shell.aria(label="Evidence after every trace"))
-    return [*case, html.Figure([drawn, html.Figcaption(caption, className="long")], className="plate")]
+    reader = sections.reader_words(cache, SimpleNamespace(**report["method"]))
+    by = html.Span(f" Judged by {reader}.", className="slide-only")
+    return [*case, html.Figure([drawn, html.Figcaption([caption, by], className="long")], className="plate")]
 
 
 def _compared(foot: list[str], name: str) -> Component:

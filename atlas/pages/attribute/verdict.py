@@ -185,9 +185,10 @@ def verdict(report: Report, cache: QueryCache | None = None, *, titled: bool = F
     judged = sections.judged_by(cache, among, len(sources), SimpleNamespace(**method))
     judged += [] if titled else [f" {sentence}" for sentence in confusion_words(report)]
     about = count(results["traces"], "trace") if titled else report["question"]
+    asked = [html.Strong([report["question"], " "], className="slide-only", dir="auto")] if titled else []
     return sections.answer_box(
         f"{word} verdict-half" if supports_family(report["results"]) or only_among(report) else word,
-        [html.Span(case_title(report), dir="auto"), " · ", html.Span(about, dir="auto")],
+        [*asked, html.Span(case_title(report), dir="auto"), " · ", html.Span(about, dir="auto")],
         ("verdict-word", SIGNS[word], [verdict_words(report["results"]), answer]),
         html.P(told[:-1], className="verdict-sentence long", dir="auto"),
         html.Div([html.Strong("What to do next"), steps], className="verdict-next"),
