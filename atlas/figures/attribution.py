@@ -103,7 +103,7 @@ def budget_curves(
     if headed:
         where = {"yref": "paper", "yanchor": "bottom"}
         notes.append(plots.note(math.log10(k), 1, f"K = {k}", 12, token["accent-ink"], **where))
-        head = f"at K = {k}"
+        head = f"numbers: at K = {k}"  # leaders go to the ends of lines
         notes.append(plots.end_note(high, head, token["accent-ink"], 12, LEADER, yanchor="bottom", name="head"))
     x, y = plots.budget_axis(budgets), plots.titled(axis, range=[low, high], tickformat=".2~f" if unit else None)
     margins = (64, 224, 24, 52) if values else (64, 192, 12, 52)

@@ -56,7 +56,7 @@ def test_budget_curves_have_bands_ticks_and_direct_labels(curve: pd.DataFrame) -
 def test_names_end_with_the_value_at_the_budget(curve: pd.DataFrame) -> None:
     lines = [Line("a", "ours", "#0F7EA3"), Line("b", "theirs", "#A53900", named=False)]
     figure = curves(curve, lines, theme="dark", axis="Accuracy", k=20, chance=None, unit=True, values=True)
-    assert [note.text for note in figure.layout.annotations] == ["ours .700", "K = 20", "at K = 20"]
+    assert [note.text for note in figure.layout.annotations] == ["ours .700", "K = 20", "numbers: at K = 20"]
 
 
 def test_intervals_of_some_budgets_are_bars_that_hold_their_value() -> None:
