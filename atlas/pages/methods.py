@@ -19,6 +19,7 @@ from atlas.pages import pieces, validation
 from atlas.pages.compare import readers
 from atlas.state import View
 from backend.corpus.download import PUBLIC_RELEASE
+from backend.methods.registry import FUSED_LIVE
 from backend.store import queries, result_queries
 
 CONTENTS = {
@@ -66,19 +67,24 @@ def layout(**query: str) -> Component:
 
 
 def _in_numbers(cache: QueryCache, view: View) -> list[Component | str]:
-    """What the lead rests on: how often sources are named right, by the best reader, the paper's, and a guess."""
+    """How often sources are named right: by the live reader, the best, the paper's, and a guess."""
     view = dataclasses.replace(cache.opened(view), condition="clean")
     frame, size = readers.measured(cache, view), len(cache.ask(queries.sources, view.roster))
     here = frame[frame["k"].eq(view.k) & frame["origin"].eq("measured")].set_index("reader")["value"]
     if here.empty:
         return ["Nothing has been measured for this choice."]
     best, usual = str(here.idxmax()), cache.usual(view).reader
-    paper = f", {cache.reader_name(usual)} {readers.percent(here[usual])}" if usual in here.drop(best) else ""
+    live = here[[cache.reader_row(str(one))["method"] == FUSED_LIVE for one in here.index]]
+    first = str(live.idxmax()) if len(live) else best
+    judges = ", which can judge your traces on Attribute," if len(live) else ""
+    others = [f"the best measured here, {cache.reader_name(best)}, in {readers.percent(here[best])}"] * (best != first)
+    if usual in here.drop([best, first]):
+        others.append(f"the paper's, {cache.reader_name(usual)}, in {readers.percent(here[usual])}")
     rest = dcc.Link("Compare", f"/compare?{dataclasses.replace(view, tab='conditions').query()}")
     return [
-        f"With {drawing.traces(view.k)}, {cache.reader_name(best)} names the right one of {size} sources "
-        f"in {readers.percent(here.max())} of cases{paper}; a guess is right in {readers.percent(1 / size)}. What "
-        "remains on shortened answers and in other domains: ",
+        f"With {drawing.traces(view.k)}, {cache.reader_name(first)}{judges} names the right one of {size} sources "
+        f"in {readers.percent(here[first])} of cases{''.join(f'; {other}' for other in others)}; a guess is right in "
+        f"{readers.percent(1 / size)}. What remains on shortened answers and in other domains: ",
         rest,
         ".",
     ]
