@@ -97,6 +97,7 @@ def _references_result(frame: pd.DataFrame) -> str:
 def _mixture_result(frame: pd.DataFrame) -> str:
     row = next(tables.rows(_at_k(frame)))
     found = f"finds a second source in 80 % of cases once it wrote {_percent(row.detectable)} of them"
+    found += " (any other source of the roster, drawn at random; mean over sources, while Attribute states each one's)"
     if pd.isna(row.detectable):
         found = "finds no share of a second source that was tested in 80 % of cases"
     false = f"{_percent(row.false_alarms)} of unmixed ones raise a false alarm"

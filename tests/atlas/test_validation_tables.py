@@ -80,7 +80,8 @@ def test_tables_are_shown_once_they_were_measured(measured: Flask) -> None:
         f"most on Math100, where {name} names 71 % right instead of 60 %",
         "tells 74 % of siblings and an unknown share of other families from the genuine model, and raises 4 % false",
         "(answers: our own, asked twice; n = 100 pairs of each kind)",
-        f"With 50 traces, {name} finds a second source in 80 % of cases once it wrote 26 % of them",
+        f"With 50 traces, {name} finds a second source in 80 % of cases once it wrote 26 % of them (any other "
+        "source of the roster, drawn at random; mean over sources, while Attribute states each one's); ",
         f"Half of the watches by {name} have seen a change after 5 traces where another family answers. Where",
     ):
         assert result in on_methods
