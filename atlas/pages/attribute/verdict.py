@@ -183,7 +183,7 @@ def verdict(report: Report, cache: QueryCache | None = None, *, titled: bool = F
     answer = html.Span(shell.unbroken(headline(report)), className="verdict-means", dir="auto")
     steps = html.Ul([html.Li(_step(step)) for step in steps_of(report)])
     judged = sections.judged_by(cache, among, len(sources), SimpleNamespace(**method))
-    judged += [] if titled else [f" {sentence}" for sentence in confusion_words(report)]
+    judged += [f" {sentence}" for sentence in confusion_words(report)]
     about = count(results["traces"], "trace") if titled else report["question"]
     asked = [html.Strong([report["question"], " "], className="slide-only", dir="auto")] if titled else []
     return sections.answer_box(
