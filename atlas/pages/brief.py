@@ -490,27 +490,24 @@ def findings(cache: QueryCache, view: View, judge: View, beside: Sequence[str] =
     own = relationships.usual(cache, view)
     related = asked("readouts", "kinship")
     picked = [top for origin in shell.ORIGINS if (top := relationships.best(cache, view, origin)) is not None]
-    for row in (own, *picked) if related else ():
-        if row is None or (row is not own and own is not None and row.name == own.name):
-            continue
-        ends = f"{100 * row['low']:.1f} to {100 * row['high']:.1f}" if pd.notna(row["low"]) else ""
-        sure = f" (95 % interval {ends})" if ends else ""
-        among = int((table["metric"].eq(view.measure) & table["origin"].eq(row["origin"])).sum())
-        if row is own:
-            add(
-                f"Whether one of two models is derived from the other, {relationships.called(row, names)} tells in ",
-                f"{100 * row['value']:.1f}",
-                f"{sure} of the pairs of families that it has never seen; a coin is right in 50 %. ",
-                row["origin"],
-            )
-        else:
-            rank = f"The best of {among} readouts" if among > 1 else "The only readout"
-            add(
-                f"{rank} of such pairs, {relationships.called(row, names)}: ",
-                f"{100 * row['value']:.1f}",
-                f"{sure}{'; picked on these pairs: optimistic' * (among > 1)}. ",
-                row["origin"],
-            )
+    known = [row for row in (own, *picked) if row is not None]
+    if known and related:
+        row, others = known[0], [other for other in known[1:] if other.name != known[0].name]
+        sure = f" (95 % interval {100 * row['low']:.1f} to {100 * row['high']:.1f})" if pd.notna(row["low"]) else ""
+        same = table[table["metric"].eq(view.measure)]
+        rest = [
+            f"{100 * other['value']:.1f} % by the best of {int(same['origin'].eq(other['origin']).sum())} "
+            f"{'published' if other['origin'] == 'published' else 'measured here'}"
+            for other in others
+        ]
+        flattered = " (the best of many is chosen on these pairs, which flatters it)" if rest or row is not own else ""
+        add(
+            f"Whether one of two models is derived from the other, {relationships.called(row, names)} tells in ",
+            f"{100 * row['value']:.1f}",
+            f"{sure} of the pairs of families that it has never seen, where a coin is right in 50 %"
+            f"{''.join(f'; {one}' for one in rest)}{flattered}. ",
+            row["origin"],
+        )
     return found or [["Nothing has been measured for this choice of reader, roster and domain."]]
 
 
