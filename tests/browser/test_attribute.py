@@ -74,6 +74,7 @@ def test_a_presenter_without_a_case_shows_that_of_the_sample(browser: Browser) -
     browser.until("return document.querySelector('.sheet-case .verdict') !== null")
     shown = browser.text(".sheet-case")
     assert "Sample: A provider's qwen-brief" in shown and "SUPPORTS" in shown
+    assert shown.index("Do these traces come from ") < shown.index("SUPPORTS") and shown.count("Judged by ") == 1
     assert browser.run("return document.querySelector('#sample-run') === null") and browser.query()["figures"] == "case"
 
 

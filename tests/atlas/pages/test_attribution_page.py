@@ -14,7 +14,7 @@ from dash import Dash
 
 from atlas.application import create_application
 from atlas.data import QueryCache
-from atlas.pages import attribution, family, neighbourhoods, pieces
+from atlas.pages import attribution, family, methods, neighbourhoods, pieces
 from atlas.pages.compare import readers
 from atlas.pages.compare.readers import corrected
 from atlas.state import View
@@ -186,6 +186,21 @@ def test_the_head_of_neighbourhoods_says_of_which_sources_it_speaks(asked: Query
     row = asked.ask(queries.family_purity, "12-way", "agent500", asked.map_reader(view)).iloc[0]
     words = f"the {int(row['sources'])} sources in families of five or more"
     assert neighbourhoods.purity_sources(row) == words and words in str(neighbourhoods._answer(asked, view))
+
+
+def test_methods_leads_with_the_reader_that_judges_traces(
+    asked: QueryCache, view: View, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    assert "judge your traces" not in plain(methods._in_numbers(asked, view))
+    monkeypatch.setattr(methods, "FUSED_LIVE", "ngram-word")
+    lead = plain(methods._in_numbers(asked, view))
+    assert re.match(r"With 20 traces, Word n-grams.*, which can judge your traces on Attribute, names the right ", lead)
+    assert re.search(r"; the best measured here, READER.*, in [.\d]+\s?%; a guess is right in ", lead)
+
+
+def test_a_matrix_of_confusions_names_its_reader(asked: QueryCache, view: View) -> None:
+    name = asked.reader_name(asked.attribution_reader(view))
+    assert f", columns the answer of {name} at 20 traces; " in plain(attribution._confusion(asked, view).sentence)
 
 
 def test_matrices_say_how_their_sources_are_found(asked: QueryCache, view: View) -> None:
