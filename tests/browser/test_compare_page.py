@@ -328,4 +328,5 @@ def test_a_sentence_at_the_end_of_a_line_loses_whole_parts(calm: Browser) -> Non
     assert room < 0.4 * 640  # the drawing has what the labels need not
     name = "Discriminants, every length of the responses and their words .802"
     texts, _ = calm.driver.execute_async_script(draw, sentence, name, None)
-    assert texts[1].startswith("Discriminants, every … ") and texts[1].endswith(" words .802")  # a name loses its middle
+    # A name loses its middle.
+    assert texts[1].startswith("Discriminants, every … ") and texts[1].endswith(" words .802")
