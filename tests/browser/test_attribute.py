@@ -68,6 +68,7 @@ def test_a_presenter_without_a_case_shows_that_of_the_sample(browser: Browser) -
     """The slide runs it, by the first story whose ecosystem is enrolled, and shows its answer in its own place."""
     browser.driver.get(f"{browser.url}/brief?theme=dark&figures=case&present=1")
     browser.until("return document.querySelector('#sample-run') !== null")
+    browser.settled()  # a button that is drawn anew forgets that it was pressed
     ActionChains(browser.driver).send_keys("4").perform()
     browser.until("return document.activeElement.id === 'sample-run'")
     ActionChains(browser.driver).send_keys(Keys.ENTER).perform()
