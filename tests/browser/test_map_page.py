@@ -96,6 +96,15 @@ def overlap(one: list[Any], other: list[Any]) -> bool:
     return one[2] < other[4] and other[2] < one[4] and one[3] < other[5] and other[3] < one[5]
 
 
+def test_what_the_pointer_is_on_is_read_over_the_names(browser: Any) -> None:
+    open_at_rest(browser, "/?theme=dark&roster=27-way&dim=2")
+    above = "const s = document.querySelector('#map .hoverlayer').parentElement, n = document.querySelector('#names');"
+    above += "return [s, n].map(one => +getComputedStyle(one).zIndex)"
+    box, names = browser.run(above)
+    assert box > names > 0
+    assert browser.run(above.replace("zIndex", "pointerEvents").replace("+get", "get")) == ["none", "none"]
+
+
 def test_three_models_that_write_alike_are_found_explained_and_exported(person: Person, downloads: Path) -> None:
     browser = person.browser
     browser.open("/?theme=dark&roster=27-way")
