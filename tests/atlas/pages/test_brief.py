@@ -300,7 +300,7 @@ def test_the_pair_split_shows_the_tests_of_families(asked: QueryCache) -> None:
     )
     assert len(pairs) and pairs.equals(families)
     real = (families["p_holm"] < 0.05).sum()
-    assert f"{real} of {len(families)} differences are more than luck" in page
+    assert f"{real} of {len(families)} differences are more than luck in every set" in page
     rows = pd.DataFrame(
         {"reference_readout": ["dc", "dc", "ac"], "difference": [0.1, 0.2, -0.1], "p_holm": [0.01, 1, 0.02]}
     )
@@ -312,6 +312,17 @@ def test_the_pair_split_shows_the_tests_of_families(asked: QueryCache) -> None:
     assert "Holm-corrected" in strict and "Differences in accuracy" in strict
     ranked = told(relationships.layout(protocol="family", measure="auc"))
     assert "Differences in AUC, paired" in ranked and "Difference in AUC" in ranked
+
+
+def test_a_difference_of_several_sets_of_tests_is_one(asked: QueryCache, monkeypatch: pytest.MonkeyPatch) -> None:
+    view = asked.resolve_view(View(protocol="family"))
+    once, tests = relationships._tested_rows(asked, view), relationships._tests(asked, view)
+    stricter = tests.assign(hypotheses="relationships/other/family", p_holm=(tests["p_holm"] + 0.1).clip(upper=1.0))
+    monkeypatch.setattr(relationships, "_tests", lambda *_: pd.concat([tests, stricter]))
+    rows = relationships._tested_rows(asked, view)
+    assert len(rows) == len(once) and set(once["sets"]) == {1} and set(rows["sets"]) == {2}
+    assert rows["p_holm"].min() == pytest.approx(once["p_holm"].min() + 0.1)
+    assert rows.loc[rows["p_holm"] < 1, "corrected_with"].eq("other").all()
 
 
 def test_every_figure_has_rows_and_builds(asked: QueryCache) -> None:
