@@ -45,6 +45,10 @@ LISTED = 6
 APART = 0.2
 """How far from the chosen reader's a line ends whose name stands in free room."""
 POSTERIORS = {"sum": "summed evidence", "mean": "mean evidence"}
+CONTENTS = {
+    "budget": "By traces", "confusion": "Confusions", "family": "Families", "folds": "Folds", "layers": "Layers",
+    "sources": "Hard to tell",
+}  # fmt: skip
 OTHERS_HELP = "Draws the lines of other readers of the same text behind that of the header's reader, or leaves them out"
 METRIC_HELP = {
     "Accuracy": "Share of groups of K traces whose source is named first",
@@ -64,7 +68,8 @@ def layout(cache: QueryCache, linked: View) -> Component:
         pieces.budget_choice("k", view),
         html.Div(_answer(cache, view), id="answer", className="answer", **shell.aria(live="polite")),
     ]
-    head = html.Div([html.H1("Accuracy"), html.Div(answer, className="answer-row")], className="page-head")
+    contents = pieces.contents({f"figure-{name}": words for name, words in CONTENTS.items()})
+    head = html.Div([html.H1("Accuracy"), html.Div(answer, className="answer-row"), contents], className="page-head")
     choices = [
         pieces.metric_choice("metric", view),
         pieces.reduction_choice("reduction", view),
@@ -283,7 +288,8 @@ def _budget(cache: QueryCache, view: View) -> FigureView:
     kind = " (mean evidence)" if view.metric in ("nll", "ece") else ""
     drawn = set(frame["origin"])
     every = dcc.Link("All readers", f"/compare?{dataclasses.replace(view, tab='conditions', figure='every').query()}")
-    others: list[Component | str] = [every, ". "] if len(behind) else []
+    others: list[Component | str] = [f"{_undrawn_best(cache, view, {reader, *behind['reader']})} ", every, ". "]
+    others = others if len(behind) else []
     sentence: list[Component | str] = [
         *shell.origin_badges(drawn),
         f"{_clear_from(view, parts[-1])}{_better_readers(view, behind, parts[-1])} ",
@@ -334,6 +340,16 @@ def _better_readers(view: View, behind: pd.DataFrame, own: pd.DataFrame) -> str:
     evidence = POSTERIORS.get(_stored(view.metric)[-1].rpartition("_")[2])
     by = f" by {evidence}, as all lines are drawn" if evidence else ""
     return f"At K = {view.k}, {better} of the {len(others)} others drawn here are better than this one{by}."
+
+
+def _undrawn_best(cache: QueryCache, view: View, drawn: set[str]) -> str:
+    """The best reader without a line, where it is better at K than all that have one, as a sentence; '' else."""
+    frame = measured(cache, dataclasses.replace(view, condition="clean"), view.reduction)
+    here = frame[frame["k"].eq(view.k)].sort_values("value", ascending=False, kind="stable")
+    if view.metric != "accuracy" or here.empty or (best := here.iloc[0])["reader"] in drawn:
+        return ""
+    origin = " (published)" if best["origin"] == "published" else ""
+    return f" Better, and not drawn: {cache.reader_name(best['reader'])}{origin}, {figure_text(best['value'])}."
 
 
 def _others(cache: QueryCache, view: View) -> pd.DataFrame:

@@ -299,7 +299,7 @@ def answer(cache: QueryCache, view: View) -> list[Component | str]:
     leads, others = best == readers[0], here.drop(best)
     rival = readers[0] if not leads else str(others.idxmax()) if len(others) else ""
     if rival in others.index:
-        training = _training_of(cache, view, rival, best)
+        training = _training_of(cache, view.condition, rival, best)
         sentence.append(f", {'next best ' * leads}{names[rival]}{training} {percent(here[rival])}")
         more = "less" if leads else "more"
         sentence.append(f": {points(here[best], here[rival])} {more} ({_test_of(cache, view, best, rival)})")
@@ -325,10 +325,10 @@ def _test_of(cache: QueryCache, view: View, best: str, rival: str) -> str:
     return f"not tested{where}"
 
 
-def _training_of(cache: QueryCache, view: View, reader: str, other: str) -> str:
+def _training_of(cache: QueryCache, condition: str, reader: str, other: str) -> str:
     """What a reader was trained on, after its name, where another one differs in it and responses are cut."""
     cut = trained_on_cut(cache, (reader, other))
-    if not is_cut(view) or len(cut) != 1:
+    if not is_cut(condition) or len(cut) != 1:
         return ""
     return ", trained on cut responses too," if reader in cut else ", trained on whole responses alone,"
 
@@ -336,7 +336,7 @@ def _training_of(cache: QueryCache, view: View, reader: str, other: str) -> str:
 def _training_note(cache: QueryCache, view: View, readers: Sequence[str]) -> str:
     """What readers of a figure of cut responses were trained on, where they differ in it, as a sentence."""
     alike = len(trained_on_cut(cache, readers)) in (0, len(readers))
-    if not is_cut(view) or alike:
+    if not is_cut(view.condition) or alike:
         return ""
     words = _trained_words(cache, view, readers)
     return f" {words[0].upper()}{words[1:]}."
@@ -616,9 +616,9 @@ def panels(cache: QueryCache, view: View, frame: pd.DataFrame) -> FigureView:
     return FigureView(figure, sentence)
 
 
-def is_cut(view: View) -> bool:
-    """Whether the chosen responses are shorter than whole ones."""
-    return view.condition.startswith("t")
+def is_cut(condition: str) -> bool:
+    """Whether responses of a condition are shorter than whole ones."""
+    return condition.startswith("t")
 
 
 def trained_on_cut(cache: QueryCache, readers: Sequence[str]) -> list[str]:
@@ -661,8 +661,9 @@ def conditions_answer(cache: QueryCache, view: View) -> list[Component | str]:
     least: Any = frame.iloc[0]
     there = frame[frame["place"] == least["place"]].set_index("reader")["kept"]
     best = str(there.idxmax())
+    training = _training_of(cache, least["condition"], least["reader"], best)
     sentence: list[Component | str] = [
-        f"With {traces(view.k)}, {names[least['reader']]} keeps least on {least['place']}: ",
+        f"With {traces(view.k)}, {names[least['reader']]}{training} keeps least on {least['place']}: ",
         html.Strong(percent(least["kept"])),
         " of its accuracy on whole responses.",
     ]
@@ -671,7 +672,8 @@ def conditions_answer(cache: QueryCache, view: View) -> list[Component | str]:
         both = frame[(frame["reader"] == least["reader"]) & (frame["place"] == own["place"])]["kept"]
         other = "".join(f" ({names[least['reader']]} {percent(kept)})" for kept in both)
         but = "" if own["place"] == least["place"] else f", but {percent(own['kept'])} on {own['place']}{other}"
-        sentence.append(f" {names[best]} keeps {percent(there[best])} there{but}.")
+        training = _training_of(cache, least["condition"], best, least["reader"])
+        sentence.append(f" {names[best]}{training} keeps {percent(there[best])} there{but}.")
     absent = [reader for reader in readers if reader not in there.index]
     return [*sentence, *without_numbers(cache, view, absent, "number there")]
 
