@@ -80,9 +80,11 @@ def evidence_curve(report: Mapping[str, Any], *, theme: Theme, level: float | No
         floor = ":<br>the tests reach no further" * bool(bounds[-1])
         end = f"{stated}{floor}" if results["stated"] else "not validated here"
         supported = (results["verdict"], results["level"]) == ("SUPPORTS", "source")
-        if kind == "calibrated" and last >= decided and not supported:  # the rule asks for more than the ratio
+        family = results["level"] == "family"
+        if kind == "calibrated" and not supported and (last >= decided or family):  # a ratio alone does not tell
             short = short_of(report) or f"probability {percent_text(running[-1]['probability'])}"
-            end = f"{stated},<br>{short.replace(', ', ',<br>')}"
+            leads = f",<br>{plain(results['leader'], 24)} leads" * (family and results["leader"] != results["subject"])
+            end = f"{stated},<br>{short.replace(', ', ',<br>')}{leads}"
         ends.append((last, f"<b>{end}</b>", token["accent-ink"]))
     low, high = plots.reach([*values, decided, -decided], 0.08)
     room = [0.105 * (1 + text.count("<br>")) * (high - low) for _, text, _ in ends]

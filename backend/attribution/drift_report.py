@@ -375,7 +375,7 @@ def size_words(test: Mapping[str, Any]) -> str:
     smaller = drawn + 1 - round(test["p_value"] * (drawn + 1))
     how = "swaps of answers within prompts" if test["paired"] else "shuffles of all traces into two windows"
     reached = f"{_rounded(test['chance_95'])} or less in 95 of 100, {_rounded(test['chance_largest'])} at most"
-    return f"larger than in {smaller:,} of {drawn:,} random {how}, which gave {reached}; 0 is no difference"
+    return f"chance alone gives {reached}; larger than in {smaller:,} of {drawn:,} random {how}"
 
 
 def p_scale(test: Mapping[str, Any]) -> str:

@@ -23,6 +23,7 @@ from backend.attribution.report import choice_sentences, landing_sentence
 from backend.attribution.report_words import (
     alarm_words,
     answer_sentence,
+    bound_sign,
     bounds_of,
     condition_words,
     confusion_words,
@@ -333,7 +334,7 @@ def _wrong_findings(rules: Mapping[str, Any]) -> list[str]:
         for name in ("verdict_nearest_claim_family_refuted", "verdict_nearest_claim_shared_supported")
     )
     refuted, bad = (
-        f"{refuted} of {tests}" + (whole and f" (its family in {whole})"),
+        f"{refuted} of {tests}" + (whole and f", its whole family in another {whole}"),
         bad + (both and f" and the family of both in {both}"),
     )
     share, _, more = rest.partition(",")
@@ -527,6 +528,7 @@ def write_html(report: Report) -> str:
             results["log10_ratio_others"] if results["level"] == "family" else None,
             results["subject"],
             odds_words(results["running"][-1]["log10_ratio_others"], running_bounds(report)[-1]),
+            bound_sign(report),
         ),
     )
 
@@ -537,11 +539,13 @@ def evidence_chart(
     family: float | None = None,
     subject: str | None = None,
     end: str = "",
+    bound: str = "",
 ) -> dict[str, Any]:
     """Coordinates of "evidence against K", in percent: a line in the order of arrival, a band over random orders.
 
     family : log10 ratio of the source's family, marked after all traces, where the answer is about that.
     subject : the source, without which points are hollow where another one leads. end : label of the line's end.
+    bound : sign of the family's ratio where that is one.
     """
     values: list[float] = [row["log10_ratio_others"] for row in running]
     values += [row[key] for row in spread for key in ("low", "high")]
@@ -561,7 +565,7 @@ def evidence_chart(
     ticks = [k for k in (1, 2, 5, 10, 20, 50, 100, 200, 500, 1000, 10_000, 100_000) if k < last * 0.8] + [last]
     rules = [(y(2), "100 to 1 for"), (y(-2), "100 to 1 against")]
     ends: list[Label] = [(y(running[-1]["log10_ratio_others"]), end, "end")] if end else []
-    ends += [] if family is None else [(y(family), "its family", "family")]
+    ends += [] if family is None else [(y(family), f"family: {odds_words(family, bound)}", "family")]
     return {
         "line": " ".join(f"{x(row['traces'])},{y(row['log10_ratio_others'])}" for row in running),
         "hollow": [(x(row["traces"]), y(row["log10_ratio_others"])) for row in hollow],

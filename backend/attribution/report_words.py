@@ -325,7 +325,10 @@ def line_words(report: Report) -> str:
     last, least = results["running"][-1], f"{100 * rule['least_share']:g} %"
     line = "Diamond: its family. " * (results["level"] == "family")
     line += f"Dashed: {10 ** rule['decided_log10']:,.0f} to 1, which the rule asks for"
-    if supports_family(results) and last["log10_ratio_others"] >= rule["decided_log10"]:
+    if supports_family(results) and last["log10_ratio_others"] < rule["decided_log10"]:
+        leads = f"; {results['leader']} leads" if results["leader"] != results["subject"] else ""
+        return f"{line}. {results['subject']} stays below it, {percent_text(last['probability'])} probable{leads}."
+    if supports_family(results):
         named = f"{results['subject']} passes it but is {percent_text(last['probability'])} probable"
         if last["probability"] < rule["least_share"]:
             close = len(results.get("siblings") or ()) > 1

@@ -253,11 +253,11 @@ def test_plain_measures_of_responses_are_counted() -> None:
 def test_a_difference_is_ranked_among_those_of_chance() -> None:
     test = {"permutations": 511, "p_value": 1 / 512, "paired": True, "before": 10, "statistic": 2.5}
     test |= {"chance_95": 1.234, "chance_largest": 2.0}
-    assert "which gave 1.23 or less in 95 of 100, 2 at most" in size_words(test)
+    assert size_words(test).startswith("chance alone gives 1.23 or less in 95 of 100, 2 at most; ")
     assert p_scale(test).startswith("called different"), "all swaps were tried"
     assert p_scale(test | {"paired": False}).startswith("the smallest that 511 shuffles can give; called different")
-    assert size_words(test).startswith("larger than in 511 of 511 random swaps of answers")
-    assert size_words({**test, "p_value": 1.0, "paired": False}).startswith("larger than in 0 of 511 random shuffles")
+    assert "; larger than in 511 of 511 random swaps of answers" in size_words(test)
+    assert "; larger than in 0 of 511 random shuffles" in size_words({**test, "p_value": 1.0, "paired": False})
     assert size_words(test | {"statistic": 0.0}) == "no difference at all"
 
 

@@ -60,6 +60,9 @@ def test_the_page_shows_what_the_results_say(rows: list[dict[str, Any]], tmp_pat
         listed = str(result.landing(report_of(far, "source 13"), asked, View(theme="light")))
         assert "source 8" in listed and "source 9" not in listed and "source 12" not in listed
         assert "source 13" in listed and "Td(children='13'" in listed and "source 14" not in listed
+        other = report_of(far, "source 13")
+        other["results"]["leader"] = "source 14"
+        assert "source 14" in str(result.landing(other, asked, View(theme="light")))
         bare = str(result.landing(report_of(None), asked, View(theme="light")))
         assert "brings no signatures" in bare
         assert result.landing_figure(asked, report_of(None), "light") is None

@@ -121,7 +121,7 @@ def test_the_first_sheet_says_accuracy_and_errors(validation):
     assert true in said.replace("\xa0%", " %")
     share, _, more = table[2][4].partition(",")
     assert more == " or supports the family of both", "an earlier validation did not count that apart"
-    nearest = rf"refuted in {table[2][1]} of [\d,]+ tests with \d+ traces \(its family in {table[2][2]}\), "
+    nearest = rf"refuted in {table[2][1]} of [\d,]+ tests with \d+ traces, its whole family in another {table[2][2]}, "
     nearest += rf"supported in {table[2][3]}, and undecided \(or the family of both supported\) in {share}\."
     assert re.search(nearest, said.replace("\xa0%", " %"))
     passing = passing_of(validation)
@@ -212,7 +212,8 @@ def test_labels_of_the_chart_stand_at_their_heights_or_next_to_them(last: float,
     chart = evidence_chart(running, [], family, end=odds_words(last, ""))
     rules, ends = chart["labels"][:2], chart["labels"][2:]
     assert [(place, words) for _, place, words, _ in rules] == chart["rules"]
-    assert [words for _, _, words, _ in ends] == [odds_words(last, "")] + ["its family"] * (family is not None)
+    of_family = [] if family is None else [f"family: {odds_words(family, '')}"]
+    assert [words for _, _, words, _ in ends] == [odds_words(last, ""), *of_family]
     assert ends[0][0] == float(chart["line"].rpartition(",")[2])
     places = [place for _, place, *_ in chart["labels"]]
     assert all(abs(one - other) >= 16.9 for one, other in itertools.combinations(places, 2))
@@ -232,15 +233,17 @@ def test_the_box_of_the_answer_is_called_as_the_answer() -> None:
 
 def test_a_line_that_a_source_passes_says_why_its_family_is_named() -> None:
     results = {
-        "verdict": "SUPPORTS", "level": "family", "subject": "b", "claimed": "b",
+        "verdict": "SUPPORTS", "level": "family", "subject": "b", "claimed": "b", "leader": "b",
         "running": [{"traces": 40, "log10_ratio_others": 2.4, "probability": 0.585}],
     }  # fmt: skip
     report = {"results": results, "method": {"rule": {"decided_log10": 2.0, "least_share": 0.95}}}
     passes = "b passes it but is 58.5 % probable (95 % needed)."
     assert line_words(report) == f"Diamond: its family. Dashed: 100 to 1, which the rule asks for. {passes}"
-    results["running"][0]["log10_ratio_others"] = 1.9
+    results["running"][0] |= {"log10_ratio_others": 1.9, "probability": 0.17}
+    below = "Diamond: its family. Dashed: 100 to 1, which the rule asks for. b stays below it, 17.0 % probable"
+    assert line_words(report) == f"{below}."
+    assert line_words({**report, "results": results | {"leader": "a"}}) == f"{below}; a leads."
     usual = "Dashed: 100 to 1, which the rule asks for, beside a probability of 95 % where it SUPPORTS."
-    assert line_words(report) == f"Diamond: its family. {usual}"
     results |= {"level": "source", "running": [{"traces": 40, "log10_ratio_others": 2.4, "probability": 0.96}]}
     assert line_words(report) == usual
     results["verdict"] = "AGAINST"

@@ -513,8 +513,9 @@ def landing(report: Report, cache: QueryCache, view: View) -> Component:
     marks, known, names = _marks_of_all(report, cache), sections.known_sources(cache), names_of(report)
     view = dataclasses.replace(view, source="")
     body = []
-    # The source that the answer is about says where it comes, however far that is.
-    near = frame["rank"].le(NEAREST) | frame["source"].eq(report["results"]["subject"])
+    # The source that the answer is about and the one that leads say where they come, however far that is.
+    told = [report["results"].get(role) for role in ("subject", "leader")]
+    near = frame["rank"].le(NEAREST) | frame["source"].isin(told)
     for row in tables.rows(frame[near]):
         family = [shell.symbol(marks[row.family], view.theme), html.Span(row.family, dir="auto")]
         cells = [
