@@ -377,16 +377,18 @@ def kinship(cache: QueryCache, view: View) -> FigureView:
     first = figures.passed_by(frame)[frame["related"].astype(bool)]
     decides = frame["decision"].notna().any()
     own = usual(cache, dataclasses.replace(view, measure="auc")) if decides and protocol == view.protocol else None
-    area: list[Component | str] = []
-    if own is not None:
-        area = ["; ranked split by split, the mean ", shell.term("AUC", MEASURE_HELP["auc"].capitalize())]
-        area.append(f" is {rate_text(own['value'])}")
-    closer = [
+    closer: list[Component | str] = [
         f" By {'mean decisions' if decides else 'these scores'}, a related pair looks closer than an unrelated one in "
-        f"{100 * (1 - first.mean()):.0f} % of comparisons, all pairs ranked together",
-        *area,
-        ". ",
+        f"{100 * (1 - first.mean()):.0f} % of comparisons, all pairs ranked together. "
     ]
+    if own is not None:
+        closer = [
+            " Ranked split by split, a related pair is above an unrelated one in "
+            f"{100 * own['value']:.1f} % of comparisons (the mean ",
+            shell.term("AUC", MEASURE_HELP["auc"].capitalize()),
+            f"); all pairs together, by their mean decisions, in {100 * (1 - first.mean()):.0f} %, as every split "
+            "has a line of its own. ",
+        ]
     sentence: list[Component | str] = [badge(cache, reader), *(closer if 0 < len(first) < len(frame) else [" "])]
     if two:
         sentence += ["Axes: ", shell.term("mean and drift", PARTS), ". "]
@@ -830,7 +832,7 @@ def _best_words(
     name = called(top, {**names, own["reader"]: "the same reader"})
     if same and top["readout"] in figures.BLOCKS:
         name = f"its {figures.readout_words(top['readout']).partition(' (')[0]} alone"
-    fixed = ", the usual readout, fixed in advance" if same else ""
+    fixed = ", the usual readout, fixed in advance: the number to quote" if same else ""
     unsure = ", not clearly better than this one (the intervals overlap)," if top["low"] <= own["high"] else ""
     return [
         f"{fixed}. {name[:1].upper()}{name[1:]} reaches {value}{interval}: the highest measured here{unsure} and "

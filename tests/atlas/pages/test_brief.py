@@ -68,7 +68,8 @@ def test_a_measured_reader_is_shown_first_in_both_scores(asked: QueryCache) -> N
     rows = relationships.shown_rows(asked, view)
     assert int(((rows["decision"] > 0) == rows["related"]).sum()) == 14 and "mean decisions" in told(drawn.sentence)
     assert re.search(
-        r"all pairs ranked together.*ranked split by split, the mean .*AUC.* is \.\d{3}", told(drawn.sentence)
+        r"Ranked split by split.* in \d\d\.\d % of comparisons \(the mean .*AUC.*all pairs together.* in \d+ %",
+        told(drawn.sentence),
     )
 
 
