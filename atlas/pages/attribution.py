@@ -439,7 +439,6 @@ def _confusion(cache: QueryCache, view: View, cells: pd.DataFrame) -> FigureView
         f"{drawing.traces(view.k)}; {shown}. "
         f"n = {total:,} groups over three seeds{', of the same traces each' * (view.k == 1)}, {wrong:,} of them wrong.",
         html.Span(" Click a cell for its two sources.", className="pointing mouse-only"),
-        html.Span(" Choose two sources below.", className="touch-only"),  # a finger covers many cells
     ]
     return FigureView(figure, sentence)
 
@@ -603,8 +602,10 @@ def _groups_each(cache: QueryCache, view: View) -> str:
 def _pair(cache: QueryCache, view: View) -> list[Component]:
     """Both sources of a clicked cell and their numbers at every budget."""
     if not view.truth or not view.answer:
-        ask = "Click a cell, or choose two sources: their numbers appear here."
-        return [pieces.words(html.Span(ask, className="pointing"))]
+        ask = "choose two sources: their numbers appear here."
+        mouse = html.Span(f"Click a cell, or {ask}", className="pointing mouse-only")
+        touch = html.Span(ask.capitalize(), className="touch-only")  # a finger covers many cells
+        return [pieces.words(mouse, touch)]
     members = cache.ask(queries.sources, view.roster).set_index("source")
     if view.truth not in members.index or view.answer not in members.index:
         return [pieces.words(f"One of the two sources is not in {view.roster}.", caution=True)]

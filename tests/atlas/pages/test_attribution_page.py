@@ -208,7 +208,12 @@ def test_matrices_say_how_their_sources_are_found(asked: QueryCache, view: View)
         part.className: plain(part) for part in attribution._confusion(asked, view).sentence if "className" in str(part)
     }
     assert words["pointing mouse-only"] == " Click a cell for its two sources."
-    assert words["touch-only"] == " Choose two sources below."
+    assert "touch-only" not in words
+    ask = attribution._pair(asked, dataclasses.replace(view, truth="", answer=""))[0].children
+    assert {part.className: plain(part) for part in ask} == {
+        "pointing mouse-only": "Click a cell, or choose two sources: their numbers appear here.",
+        "touch-only": "Choose two sources: their numbers appear here.",
+    }
     sizes = asked.ask(queries.sources, "27-way")["family"].value_counts()
     large = dataclasses.replace(view, roster="27-way", zoom=str(sizes.index[0]))
     assert plain(family._within(asked, large).sentence).endswith("it names its two sources.")
