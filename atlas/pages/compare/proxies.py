@@ -554,7 +554,7 @@ def times(cache: QueryCache, view: View, frame: pd.DataFrame) -> FigureView:
     counted = COUNTED if frame["method"].eq(WORDS).any() else ""
     sentence = (
         f"Accuracy at {traces(view.k)} against milliseconds to read one response, {TIMED}, on {frame['hardware'][0]}. "
-        f"{counted}{_arrows(frame)}{_nameless(figure)}n = {len(frame)} readers measured here."
+        f"{counted}{_arrows(frame)}{_cut(figure)}{_nameless(figure)}n = {len(frame)} readers measured here."
     )
     return FigureView(figure, sentence)
 
@@ -571,13 +571,17 @@ def cost(cache: QueryCache, view: View, frame: pd.DataFrame) -> FigureView:
     sentence = (
         f"Accuracy at {traces(view.k)} against the size of what is run: the embedding of the text and the layers up "
         f"to the one that is read.{several}{hollow} {_arrows(frame)}"
-        f"{_nameless(figure)}n = {len(frame)} readers, {here} of them measured here.{mine}"
+        f"{_cut(figure)}{_nameless(figure)}n = {len(frame)} readers, {here} of them measured here.{mine}"
     )
     return FigureView(figure, sentence)
 
 
 def _arrows(frame: pd.DataFrame) -> str:
     return "Pointing down, at the foot: too low for the axis. " if compare.far_below(frame["accuracy"]).any() else ""
+
+
+def _cut(figure: Plot) -> str:
+    return f"{CUT}. " if figure["layout"]["yaxis"]["range"][0] > 0 else ""
 
 
 def _nameless(figure: Plot) -> str:

@@ -547,6 +547,14 @@ def test_cost_tells_machines_apart(asked: QueryCache, view: View) -> None:
     assert "2 machines here" in told(sentence)
 
 
+@pytest.mark.parametrize("name", ["times", "cost"])
+def test_an_axis_of_accuracy_that_is_cut_says_so(asked: QueryCache, view: View, name: str) -> None:
+    plot = getattr(proxies, name)(asked, view)
+    assert (plot.figure["layout"]["yaxis"]["range"][0] > 0) == (f" {proxies.CUT}. " in told(plot.sentence))
+    whole = {"layout": {"yaxis": {"range": [-0.1, 1]}}}
+    assert proxies._cut(whole) == "" and proxies._cut({"layout": {"yaxis": {"range": [0.7, 1]}}}) == f"{proxies.CUT}. "
+
+
 @pytest.mark.parametrize("figure", ["times", "cost", "costs"])
 def test_a_published_reader_that_is_better_stands_in_the_answer_where_it_is_drawn(
     asked: QueryCache, view: View, monkeypatch: pytest.MonkeyPatch, figure: str
