@@ -310,7 +310,8 @@ def register(app: Dash, pages: Sequence[Page]) -> None:
             # Codes belong to the CSV alone.
             table, heads = pieces.readable(questions(), table, view)
             heads |= metas[figure].heads
-            return shell.table(table, identity={"type": "grid", "figure": figure}, heads=heads)
+            widths = metas[figure].widths
+            return shell.table(table, identity={"type": "grid", "figure": figure}, heads=heads, widths=widths)
 
         return [shown(identity["figure"]) for identity in identities]
 

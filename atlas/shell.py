@@ -65,6 +65,7 @@ class FigureMeta:
     reader: Callable[[QueryCache, View], str] = QueryCache.attribution_reader  # whose numbers are shown
     also: BuildKey = lambda _cache, _view: None  # a second table, which another build may have written
     heads: Mapping[str, str] = dataclasses.field(default_factory=dict)  # of columns of its table view
+    widths: Mapping[str, int] = dataclasses.field(default_factory=dict)  # of the same, in pixels, where not the usual
 
     def builds(self, cache: QueryCache, view: View) -> pd.DataFrame:
         """Rows of table ``builds`` behind the figure, each build once, newest first."""
@@ -423,9 +424,12 @@ def hashed(value: object) -> Component | str:
 
 def table(
     frame: pd.DataFrame, *, identity: str | dict[str, str] | None = None, heads: Mapping[str, str] | None = None,
-    **options: Any,
+    widths: Mapping[str, int] | None = None, **options: Any,
 ) -> Component:  # fmt: skip
-    """Rows as an AG Grid: sortable, filterable, numbers right-aligned, names as text; heads : other than usual."""
+    """Rows as an AG Grid: sortable, filterable, numbers right-aligned, names as text.
+
+    heads, widths : Of columns, other than usual; a width is the least one, in pixels.
+    """
     columns = []
     for name, values in frame.items():
         head = (heads or {}).get(str(name)) or header(str(name))
@@ -433,6 +437,7 @@ def table(
         least = max(92, 8 * max(map(len, head.split()), default=0) + 32)
         if pd.api.types.is_numeric_dtype(values) and len(numbers := values.dropna()):
             least = max(least, 8 * len(f"{numbers.max():,.0f}") + 16)
+        least = (widths or {}).get(str(name), least)
         column: dict[str, Any] = {"field": str(name), "headerName": head, "minWidth": least}
         if pd.api.types.is_float_dtype(values):
             rate = str(name).startswith(RATES) and float(values.max()) <= 1
@@ -443,6 +448,7 @@ def table(
         else:
             longest = max((len(str(text)) for text in values.dropna()), default=0)
             width = 320 if name == "command" else min(216, max(120, 7 * longest + 24))  # a tooltip holds a long command
+            width = (widths or {}).get(str(name), width)
             column |= {"filter": "agTextColumnFilter", "minWidth": width, "tooltipField": str(name), "flex": 1}
             column |= WRAPPED if name != "command" and 7 * longest + 24 > width else {}
         columns.append(column)

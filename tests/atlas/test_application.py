@@ -273,6 +273,9 @@ def test_tables_draw_names_as_text_and_numbers_to_the_right() -> None:
     assert long["defaultColDef"]["wrapHeaderText"]
     wide = shell.table(pd.DataFrame({"trainable_parameters": [2.4e10], "k": [1]})).to_plotly_json()["props"]
     assert [column["minWidth"] for column in wide["columnDefs"]] == [128, 92]
+    frame, widths = pd.DataFrame({"name": ["n" * 24], "cosine": [0.5], "k": [1]}), {"name": 176, "cosine": 84}
+    narrow = shell.table(frame, widths=widths).to_plotly_json()["props"]["columnDefs"]
+    assert [column["minWidth"] for column in narrow] == [176, 84, 92] and narrow[0]["wrapText"]
     assert not grid.get("dangerously_allow_code")
 
 

@@ -659,8 +659,10 @@ def _cluster_builds(cache: QueryCache, view: View) -> tuple[str, dict[str, objec
     return ("clusters", _builds(cache, view)[1]) if view.space == "one" and view.regions == "clusters" else None
 
 
+TABLE_WIDTHS = {"name": 176, "family": 92, "nearest": 176, "nearest_family": 92, "cosine": 84}
+"""Pixels at which the table shows these columns at once in the 668 that a window of 1,280 leaves it."""
 FIGURES = {
-    "map": shell.FigureMeta(_table, _builds, QueryCache.map_reader, _cluster_builds),
+    "map": shell.FigureMeta(_table, _builds, QueryCache.map_reader, _cluster_builds, widths=TABLE_WIDTHS),
     "selection": shell.FigureMeta(selection.table, None, QueryCache.map_reader),
     "map-nearest": shell.FigureMeta(nearest_table, None, QueryCache.map_reader),
     "map-pair": shell.FigureMeta(pair_table, None, QueryCache.map_reader),

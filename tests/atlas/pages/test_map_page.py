@@ -128,6 +128,8 @@ def test_only_readers_with_a_map_are_offered(cache: QueryCache) -> None:
 def test_a_filter_of_the_page_is_that_of_its_table(cache: QueryCache, view: View) -> None:
     table = map.FIGURES["map"].table(cache, dataclasses.replace(view, chosen=("gpt_1", "qwen_1", "nobody")))
     assert set(table["source"]) == {"gpt_1", "qwen_1"}
+    # Up to the cosine, with a scrollbar, in a window of 1,280.
+    assert sum(map.FIGURES["map"].widths[name] for name in table.columns[:5]) <= 668 - 18
     near = map.FIGURES["map-nearest"].table(cache, view)
     assert list(near["rank"]) == [1, 2, 3, 4, 5] and np.diff(near["cosine"]).max() <= 0 and "readers_compared" in near
     assert set(near["nearest_to"]) == {view.source} and set(near["reader"]) == {cache.map_reader(view)}
