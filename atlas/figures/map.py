@@ -135,8 +135,8 @@ def shown(
 def map_figure(
     points: pd.DataFrame, links: pd.DataFrame, marks: Mapping[str, Mark], *, theme: Theme, dimensions: int,
     families: Sequence[str] = (), access: str = "all", size: str = "all", released: str = "", chosen:
-    Collection[str] = (), selected: str = "", other: str = "", camera: Sequence[float] = (), tints: Tints | None = None,
-    regions: pd.DataFrame | None = None, clusters: pd.DataFrame | None = None,
+    Collection[str] = (), selected: str = "", other: str = "", joined: bool = True, camera: Sequence[float] = (),
+    tints: Tints | None = None, regions: pd.DataFrame | None = None, clusters: pd.DataFrame | None = None,
 ) -> Plot:  # fmt: skip
     """Sources as points.
 
@@ -145,6 +145,7 @@ def map_figure(
     marks : Every family of the atlas.
     families, access, size, released, chosen : See :func:`shown`.
     selected, other : Labels of the selected source and of a second one, or empty.
+    joined : Whether a dashed line joins these two.
     tints : Colour of every source, and words about it, in place of its family's.
     camera : Eye, centre, up of a scene (nine numbers), left, right, bottom and top edge of a flat map (four), or empty.
     regions : Columns family, x, y (lists, in the units of the points): outlines of whole families, in two dimensions.
@@ -152,7 +153,7 @@ def map_figure(
     """
     placed, solid = scaled(points), dimensions == 3
     front = shown(points, families, access, size, released, chosen)
-    data = _traces(placed, links, marks, theme, solid, front, selected, other, camera, tints)
+    data = _traces(placed, links, marks, theme, solid, front, selected, other, joined, camera, tints)
     grouped = placed.assign(front=front).merge(_NO_CLUSTERS if clusters is None else clusters, on="source")
     seen = set(grouped.loc[grouped["front"], "cluster"])
     colours = {cluster: own for cluster, own in cluster_colours(grouped, marks, theme).items() if cluster in seen}
@@ -213,7 +214,7 @@ def camera_layout(camera: Sequence[float]) -> dict[str, dict[str, float]]:
 
 def _traces(
     points: pd.DataFrame, links: pd.DataFrame, marks: Mapping[str, Mark], theme: Theme, solid: bool, passed: pd.Series,
-    selected: str, other: str, camera: Sequence[float], tints: Tints | None,
+    selected: str, other: str, joined: bool, camera: Sequence[float], tints: Tints | None,
 ) -> list[Plot]:  # fmt: skip
     own = links[links["source"] == selected]
     ranks = dict(zip(own["neighbor"], own["rank"], strict=True))
@@ -228,10 +229,14 @@ def _traces(
     where = dict(zip(points["source"], _tuples(points, solid), strict=True))
     front = passed | points["source"].isin([selected, other, *ranks])
     lines: dict[bool, list[tuple[Place, Place]]] = {False: [], True: []}
+    pair = [(where[selected], where[other])] if joined and {selected, other} <= set(where) and selected != other else []
     for source, neighbor in tables.rows(links, "source", "neighbor"):
-        if source in where and neighbor in where:
+        # The dashed line stands in place of one to a neighbour.
+        if source in where and neighbor in where and not (pair and (source, neighbor) == (selected, other)):
             lines[source == selected].append((where[source], where[neighbor]))
-    traces = _line_traces(lines[False], lines[True], theme, solid, 3 if solid else 1.5)
+    width = 3 if solid else 1.5
+    traces = _line_traces(lines[False], lines[True], theme, solid, width)
+    traces.append(_lines("pair link", {"color": TOKENS[theme]["ink"], "width": width, "dash": "dash"}, pair, solid))
     traces.append(_context(points[~front], theme, solid, tints))
     traces += _source_traces(points[front], marks, theme, solid, tints)
     names = dict(zip(points["source"], points["name"], strict=True))
@@ -318,18 +323,17 @@ def _line_traces(
     edge = TOKENS[theme]["edge"]
     # Faint, so that the points stand before them.
     faint = {"color": faded(edge, 0.65, theme) if solid else translucent(edge, 0.55), "width": 1.5 if solid else 1}
-    traces = []
-    for name, style, lines in (
-        ("links", faint, everyone),
-        ("own links", {"color": TOKENS[theme]["accent"], "width": width}, own),
-    ):
-        ends = {
-            axis: [value for line in lines for value in (*(place[number] for place in line), None)]
-            for number, axis in enumerate("xyz" if solid else "xy")
-        }
-        look = {"type": _kind(solid), "mode": "lines", "hoverinfo": "skip", "connectgaps": False}
-        traces.append({"name": name, "line": style, **look, **ends})
-    return traces
+    strong = {"color": TOKENS[theme]["accent"], "width": width}
+    return [_lines("links", faint, everyone, solid), _lines("own links", strong, own, solid)]
+
+
+def _lines(name: str, style: Plot, lines: Sequence[Sequence[Place]], solid: bool) -> Plot:
+    ends = {
+        axis: [value for line in lines for value in (*(place[number] for place in line), None)]
+        for number, axis in enumerate("xyz" if solid else "xy")
+    }
+    look = {"type": _kind(solid), "mode": "lines", "hoverinfo": "skip", "connectgaps": False}
+    return {"name": name, "line": style, **look, **ends}
 
 
 def _points(rows: pd.DataFrame, solid: bool) -> Plot:

@@ -110,7 +110,7 @@ def test_the_map_shows_every_source_and_its_legend_isolates_families(browser: An
     points = [
         t
         for t in browser.traces("#map")
-        if t["name"] not in ("links", "own links", "nearest", "second", "selected", "labels")
+        if t["name"] not in ("links", "own links", "pair link", "nearest", "second", "selected", "labels")
     ]
     assert sum(trace["n"] for trace in points) == SOURCES
     browser.until(FRONT + "return p.querySelector('canvas') !== null")

@@ -44,7 +44,7 @@ QUESTION = "Which sources write alike?"
 ASKED = "Which model wrote your answers?"
 LINKS_HELP = (
     "Lines to the nearest in the original space, of the selected source or of all: a long line is a place where the "
-    "map is wrong"
+    "map is wrong. Dashed: between the two sources that are compared"
 )
 REGIONS_HELP = (
     "Families: what holds half of a family's density, on the flat map. Clusters: where points are dense, whoever they "
@@ -426,8 +426,8 @@ def _figure(cache: QueryCache, view: View, points: pd.DataFrame) -> Plot:
     key = cache.map_reader(view), view.roster, view.domain, view.projection
     regions = cache.ask(density_regions, *key) if outlined else None
     grouped = _clusters(cache, view) if view.regions == "clusters" else None
-    joined = _links(cache, view)
-    return _unlabelled(map_figure(points, joined, cache.marks(), regions=regions, clusters=grouped, **common))
+    common |= {"regions": regions, "clusters": grouped, "joined": view.links != "off"}
+    return _unlabelled(map_figure(points, _links(cache, view), cache.marks(), **common))
 
 
 def _unlabelled(figure: Plot) -> Plot:

@@ -65,7 +65,8 @@ def traces(figure: Plot) -> dict[str, go.Scatter]:
 
 
 ORDER = [
-    "links", "own links", "context", "filled", "outlined", "nearest", "second", "selected", "labels", "clusters",
+    *("links", "own links", "pair link", "context", "filled", "outlined"),
+    *("nearest", "second", "selected", "labels", "clusters"),
 ]  # fmt: skip
 
 
@@ -186,6 +187,25 @@ def test_links_join_the_points_of_the_original_neighbours(points: pd.DataFrame, 
     assert len(named["links"].x) == 3
     unknown = pd.DataFrame({"source": ["q1"], "neighbor": ["absent"], "rank": [1]})
     assert len(traces(map_figure(points, unknown, MARKS, theme="dark", dimensions=2))["links"].x) == 0
+
+
+@pytest.mark.parametrize("dimensions", [2, 3])
+def test_a_dashed_line_joins_the_two_chosen(points: pd.DataFrame, links: pd.DataFrame, dimensions: int) -> None:
+    def named(**chosen: object) -> dict[str, go.Scatter]:
+        return traces(map_figure(points, links, MARKS, theme="dark", dimensions=dimensions, **chosen))
+
+    placed = scaled(points).set_index("source")
+    far, near = named(selected="q1", other="g1"), named(selected="q1", other="p1")
+    line = far["pair link"]
+    for axis in "xy":
+        assert list(line[axis]) == [*placed.loc[["q1", "g1"], axis], None]
+    assert line.line.dash == "dash" and line.line.color != far["own links"].line.color
+    assert len(far["own links"].x) == 6 and len(near["pair link"].x) == 3
+    assert list(near["own links"].x) == [*placed.loc[["q1", "q2"], "x"], None]  # one line to a neighbour, not two
+    off = named(selected="q1", other="p1", joined=False)
+    assert not off["pair link"].x and len(off["own links"].x) == 6
+    for first, second in (("q1", ""), ("", "p1"), ("q1", "q1"), ("q1", "absent")):
+        assert not named(selected=first, other=second)["pair link"].x
 
 
 def test_scaling_keeps_the_shape_and_fills_the_scene(points: pd.DataFrame) -> None:
