@@ -254,14 +254,15 @@ def test_a_narrow_screen_gives_its_width_to_the_drawing(calm: Browser) -> None:
 @pytest.mark.usefixtures("sized")
 def test_choices_open_above_the_figure_on_a_phone(calm: Browser) -> None:
     top = "return document.querySelector(arguments[0]).getBoundingClientRect().top"
-    folded = "return document.querySelector('#condition').offsetParent === null"
+    folded = "return ['#condition', '#readers'].every(e => document.querySelector(e).offsetParent === null)"
     calm.resize(390, 844)
     calm.open(f"{LINK}light")
-    assert calm.run(folded) and calm.text(".choices-fold") == "Choices: budget, metric, reduction, responses"
+    assert calm.run(folded) and calm.text(".choices-fold") == "Choices: readers, budget, metric, reduction, responses"
     assert calm.run(top, "#figure-curves h2") < 844
     calm.click(".choices-fold > summary")
     calm.wait(lambda: not calm.run(folded), "the choices")
-    assert calm.run(top, "#condition") < calm.run(top, "#figure-curves h2") < calm.run(top, "#readers")
+    assert calm.run(top, ".choices-fold") < calm.run(top, "#readers") < calm.run(top, "#condition")
+    assert calm.run(top, "#condition") < calm.run(top, "#figure-curves h2")
     calm.run("document.querySelector('#compare-k input[value=\"5\"]').click()")
     calm.wait(lambda: calm.query().get("k") == "5", "the budget in the link")
     assert not calm.run(folded)

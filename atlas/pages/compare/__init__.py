@@ -71,8 +71,10 @@ CONTROLS = {
     **{"every": "readers k", "depths": "readers"},
 }
 """Controls that a figure follows; others follow the budget."""
-FIELD_WORDS = {"k": "budget", "metric": "metric", "reduction": "reduction", "condition": "responses"}
-"""What controls choose, but for the readers."""
+FIELD_WORDS = {
+    "readers": "readers", "k": "budget", "metric": "metric", "reduction": "reduction", "condition": "responses",
+}  # fmt: skip
+"""What controls choose."""
 STORED = ("tab", "figure", "back")
 """Choices that links alone change."""
 OVER_FOLDS = {"std": "Std, folds"}
