@@ -110,6 +110,7 @@
   // ---- names -------------------------------------------------------------------------------------------------------
 
   const TALL = 15, GAP = 8, RING = 15, MARK = 6, MOST = 60;
+  const CLOSE = [1, 1.4, 2, 2.8, 3.8];  // times RING: a chosen name further off would read as that of another point
   const ABOVE = 8;  // pixels between what stays on top of the card and what it says of two sources
   const FEW = 9;  // points, all of which are named
   const NARROW = 640, PAPER = [672, 540], shrunk = new WeakSet();
@@ -203,8 +204,8 @@
   }
 
   // The same, and at the corners, further and further away.
-  function further(x, y, width, gap) {
-    return [1, 1.6, 2.4, 4, 6, 9].flatMap((by) => {
+  function further(x, y, width, gap, steps = [1, 1.6, 2.4, 4, 6, 9]) {
+    return steps.flatMap((by) => {
       const away = by * gap, side = 0.7 * away;
       const corners = [[side, -side - TALL], [side, side], [-side - width, -side - TALL], [-side - width, side]];
       return [...sides(x, y, width, away), ...corners.map(([left, top]) => [x + left, y + top, x + left + width, y + top + TALL])];
@@ -250,12 +251,13 @@
   const toward = ([x, y], box) => [Math.max(box[0], Math.min(x, box[2])), Math.max(box[1], Math.min(y, box[3]))];
 
   // A thin line from a place to a label that stands away from it.
-  function leader([x, y], box, gap) {
+  function leader([x, y], box, gap, rim) {
     const end = toward([x, y], box);
     const way = [end[0] - x, end[1] - y], long = Math.hypot(...way);
     if (long < 1.3 * gap) return [];
     const line = document.createElement("span");
     line.className = "leader";
+    if (rim) line.style.background = `var(--${rim})`;
     line.style.width = `${(long - gap + 4).toFixed(1)}px`;
     line.style.transform = `translate(${x}px, ${y}px) rotate(${Math.atan2(way[1], way[0])}rad) translateX(${gap - 4}px)`;
     return [line];
@@ -315,7 +317,7 @@
     others.sort((a, b) => chosen.has(b.source) - chosen.has(a.source));
     const named = others.map((point) => ({ ...point, text: point.name, kind: "other", gap: GAP, must }));
     return [
-      ...ends.map((point) => ({ ...point, text: point.name, kind: "end", gap: RING })),
+      ...ends.map((point) => ({ ...point, text: point.name, kind: "end", gap: RING, rim: point.source === first[0] ? "accent" : "ink" })),
       ...joinedNear(near, see),
       ...(must ? named : []),
       // Named points need no family's name; a cluster's says more.
@@ -343,14 +345,15 @@
     const out = (box) => box[0] < edge[0] || box[1] < edge[1] || box[2] > edge[2] || box[3] > edge[3];
     const blocked = (box) => out(box) || taken.some((one) => meets(box, one)) || panels.some((one) => meets(box, one));
     const covers = (box) => marks.filter((one) => meets(box, one)).length;
-    const own = plot.data.find((one) => one.name === "own links"), lines = [];
-    for (let i = 0; own && i + 1 < own.x.length; i += 3) {
-      lines.push([i, i + 1].map((at) => see([own.x[at], own.y[at], own.z ? own.z[at] : 0])));
+    const lines = [];
+    for (const { x, y, z } of plot.data.filter((one) => ["own links", "pair link"].includes(one.name))) {
+      for (let i = 0; i + 1 < x.length; i += 3) lines.push([i, i + 1].map((at) => see([x[at], y[at], z ? z[at] : 0])));
     }
     const crosses = (box) => lines.filter((line) => runs(line, box)).length;
     // What stands under a label, or between it and its mark.
     const between = (at, box) => taken.filter((one) => runs([at, toward(at, box)], one)).length;
     const cost = (at, box) => covers(box) + 3 * crosses(box) + 3 * between(at, box);
+    const away = (at, box) => Math.hypot(...toward(at, box).map((end, axis) => end - at[axis])) / RING;
     const drawn = [];
     for (const label of labels) {
       if (drawn.length >= MOST) break;
@@ -368,18 +371,20 @@
           if (box) { anchors.set(label.key, at); break; }
         }
       } else {
-        const [x, y] = see(label.at), boxes = (label.kind === "other" && !label.must ? sides : further)(x, y, width, label.gap);
-        if (label.kind !== "end" && out([x, y, x, y])) continue;
+        const [x, y] = see(label.at), end = label.kind === "end";
+        const boxes = label.kind === "other" && !label.must ? sides(x, y, width, label.gap) : further(x, y, width, label.gap, end ? CLOSE : undefined);
+        if (!end && out([x, y, x, y])) continue;
         let free = boxes.filter((one) => !blocked(one));
         if (label.kind === "other" && !label.must) free = free.filter((one) => !covers(one));
-        box = free.sort((a, b) => cost([x, y], a) - cost([x, y], b))[0];
-        if (!box && (label.kind === "end" || label.must)) box = freed(boxes[0], panels, edge);
+        const full = (one) => cost([x, y], one) + (end ? away([x, y], one) : 0);
+        box = free.sort((a, b) => full(a) - full(b))[0];
+        if (!box && (end || label.must)) box = freed(boxes[0], panels, edge);
       }
       if (!box) continue;
       taken.push(box);
       if (label.kind !== "group" && covers(around(...see(label.at), 1)) > 1) drawn.push(...markOf(label, see(label.at)));
       if (label.must) lines.push([see(label.at), toward(see(label.at), box)]);
-      if (label.kind === "near" || label.kind === "end" || label.must) drawn.push(...leader(see(label.at), box, label.gap));
+      if (label.kind === "near" || label.kind === "end" || label.must) drawn.push(...leader(see(label.at), box, label.gap, label.rim));
       const word = document.createElement("span");
       word.className = `name-at ${label.kind}`;
       word.textContent = text;

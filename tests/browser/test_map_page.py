@@ -357,6 +357,21 @@ def test_names_of_a_presented_flat_map_stand_at_its_points(browser: Any) -> None
     browser.until(away, "1")
 
 
+def test_names_of_two_chosen_sources_stand_close_to_their_points(browser: Any) -> None:
+    browser.open("/?theme=dark&roster=27-way&dim=2&source=gpt_1&other=qwen_1")
+    browser.until("return document.querySelectorAll('#names .name-at.end').length === 2")
+    away = PLOT + (
+        "const box = p.getBoundingClientRect(), {xaxis, yaxis} = p._fullLayout;"
+        "const ends = [...document.querySelectorAll('#names .name-at.end')].map(e => e.getBoundingClientRect());"
+        "return ['selected', 'second'].map((name, i) => {"
+        "  const {x, y} = p.data.find(t => t.name === name), end = ends[i];"
+        "  const at = [box.left + xaxis._offset + xaxis.l2p(x[0]), box.top + yaxis._offset + yaxis.l2p(y[0])];"
+        "  return Math.hypot(Math.max(end.left - at[0], at[0] - end.right, 0),"
+        "    Math.max(end.top - at[1], at[1] - end.bottom, 0)); })"
+    )
+    assert all(gap <= 60 for gap in browser.run(away))
+
+
 def test_more_names_appear_as_a_flat_map_is_enlarged(browser: Any) -> None:
     browser.open("/?theme=dark&roster=27-way&dim=2")
     browser.until("return document.querySelectorAll('#names .group').length > 1")
