@@ -457,7 +457,7 @@ def _closest_pairs(cache: QueryCache, view: View) -> list[Component]:
         rows.append(html.Button(content, id=identity, className="pair-row"))
     of = f"all {len(every)}" if len(left) == len(every) else f"the {len(left)} shown"
     title = html.H2(f"Nearest across families, of {of}, by cosine", className="minor")
-    told = pieces.words("Their families differ and they write alike: check them first.")
+    told = pieces.words("Their families differ and they write alike, unconfirmed: check them first.")
     return [hint] if far.empty else [hint, title, told, html.Div(rows, className="near")]
 
 
