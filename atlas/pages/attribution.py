@@ -561,7 +561,7 @@ def _sources(cache: QueryCache, view: View) -> pieces.GridView:
         f"often there, with how often{_groups_each(cache, view)}. n = {len(frame)} sources",
         html.Span("; sort or filter by any column", className="pointing"),
         ".",
-        html.Span(" More columns are to the right: swipe the table.", className="narrow-only"),
+        pieces.more_columns(),
     ]
     number = {"type": "rightAligned", "flex": 0, "filter": "agNumberColumnFilter"}
     rate = {"function": shell.NUMBER_COLUMNS["rate"]}

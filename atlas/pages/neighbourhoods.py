@@ -252,11 +252,12 @@ def _neighbours(cache: QueryCache, view: View, frame: pd.DataFrame) -> pieces.Gr
         ),
     ]
     rows = tables.with_marks(frame, cache.marks(), "family", "nearest_family")
-    sentence = (
+    sentence: list[Component | str] = [
         f"Every source and its nearest in all dimensions of the signature. First the {(~own).sum()} of "
         f"{len(frame)} whose nearest is of another family ({of_large}{rest}), the closest on top. "
-        "Rank back: its own among the neighbours of its nearest. Select a row to see its ten."
-    )
+        "Rank back: its own among the neighbours of its nearest. Select a row to see its ten.",
+        pieces.more_columns(),
+    ]
     return tables.grid("neighbours-grid", rows, columns, selectable=True, headerHeight=44), sentence
 
 

@@ -169,6 +169,11 @@ def scrolling(content: Component) -> Component:
     return html.Div(content, className="scroll-x")
 
 
+def more_columns() -> Component:
+    """What a narrow screen says of a wide table."""
+    return html.Span(" More columns are to the right: swipe the table.", className="narrow-only")
+
+
 def select(
     identity: str, data: Sequence[Any], value: Any, label: str, kind: Any = dmc.Select, **more: Any
 ) -> Component:

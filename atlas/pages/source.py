@@ -249,6 +249,7 @@ def _near(cache: QueryCache, view: View, frame: pd.DataFrame) -> pieces.GridView
         f"{pieces.NEAREST} nearest. {kin} of these {len(frame)} are of its "
         f"family; chance would give so many with a probability of {p_text(luck)}. n = "
         f"{len(members) - 1} sources. Neighbourhoods shows how stable the whole picture is.",
+        pieces.more_columns(),
     ]
     return pieces.scrolling(pieces.table(heads, rows, "wide near-table")), sentence
 

@@ -11,7 +11,7 @@ from dash import Dash
 
 from atlas.application import create_application
 from atlas.data import QueryCache
-from atlas.pages import neighbourhoods, pieces
+from atlas.pages import neighbourhoods, pieces, source
 from atlas.state import View
 from tests.invented_atlas import publish_invented
 
@@ -65,6 +65,13 @@ def test_sources_whose_nearest_is_of_another_family_come_first_and_the_first_is_
     chosen = dataclasses.replace(view, source="gpt_1")
     assert "An example" not in told(neighbourhoods._nearest(asked, chosen).sentence)
     assert len(neighbourhoods.FIGURES["nearest"].meta.table(asked, view)) == pieces.NEAREST
+
+
+def test_tables_of_neighbours_say_that_more_columns_follow(asked: QueryCache) -> None:
+    view = asked.opened(asked.resolve_view(View(roster="27-way", source="gpt_1")))
+    for table in (neighbourhoods._neighbours, source._near):
+        _, sentence = table(asked, view)
+        assert told(sentence[-1]) == told(pieces.more_columns()) and "swipe the table" in told(sentence)
 
 
 def test_a_search_across_domains_names_what_it_counts() -> None:
