@@ -50,7 +50,8 @@ def mark_style(marks: Sequence[Mark], theme: Theme, size: float) -> Plot:
 def family_purity(frame: pd.DataFrame, lines: Sequence[Line], *, theme: Theme) -> go.Figure:
     """Share of the k nearest sources of the same family, with intervals and chance.
 
-    frame : Columns reader, origin, k, purity, low, high (NaN where there is no interval), expectation, p_value, p_holm.
+    frame : Columns reader, origin, k, purity, low, high (NaN where there is no interval), expectation, p_value, p_holm;
+    most_possible, where that line is drawn too.
     The front line comes last.
     """
     token = TOKENS[theme]
@@ -80,15 +81,23 @@ def family_purity(frame: pd.DataFrame, lines: Sequence[Line], *, theme: Theme) -
         data.append(plots.scatter(plain(line.label), x, rows["purity"], hover, error_y=error, marker=look, **words))
     chance = float(frame["expectation"].iloc[0])
     shapes = [plots.level(chance, token["soft"], 1, "dot")]
-    notes = [plots.end_note(chance, "chance", token["soft"], shift=8)]
+    labels = [(chance, "chance", token["soft"])]
+    several = len(data) > 1
+    if "most_possible" in frame:
+        most = frame.groupby("k")["most_possible"].first().sort_index().tolist()
+        x, y = [-0.5, *place.values(), len(sizes) - 0.5], [most[0], *most, most[-1]]
+        look = {"mode": "lines", "line": {**plots.pen(token["soft"], 1, "dot"), "shape": "hvh"}, "showlegend": False}
+        data.insert(0, plots.scatter("most possible", x, y, **look))
+        labels.append((most[-1], "most<br>possible", token["soft"]))
+    notes = plots.end_notes(labels, 0.15, shift=8)
     x_axis = plots.titled(
         "Nearest sources looked at (k)", tickvals=list(place.values()), ticktext=[str(k) for k in sizes],
         range=[-0.5, len(sizes) - 0.5], showgrid=False,
     )  # fmt: skip
     y_axis = plots.titled("Share of the same family", range=[0, 1.02], tickformat=".1~f", dtick=0.2)
     legend = {**plots.LEGEND, "entrywidth": 0.5, "entrywidthmode": "fraction"}  # two columns in any window
-    more = {"shapes": shapes, "annotations": notes, "showlegend": len(data) > 1, "legend": legend}
-    return plots.figure(theme, (64, 72, 44 if len(data) > 1 else 12, 52), data, x_axis, y_axis, **more)
+    more = {"shapes": shapes, "annotations": notes, "showlegend": several, "legend": legend}
+    return plots.figure(theme, (64, 72, 44 if several else 12, 52), data, x_axis, y_axis, **more)
 
 
 def nearest_sources(frame: pd.DataFrame, marks: Mapping[str, Mark], *, theme: Theme) -> go.Figure:

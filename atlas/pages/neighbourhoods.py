@@ -22,7 +22,7 @@ from atlas.pages.map import voters
 from atlas.pages.pieces import PageFigure
 from atlas.state import PROJECTIONS, View
 from atlas.theme import TOKENS
-from backend.geometry.neighborhoods import MIN_MEMBERS
+from backend.geometry.neighborhoods import MIN_MEMBERS, greatest_purity
 from backend.inference.drift import p_text
 from backend.protocol import READER_PAPER
 from backend.store import queries
@@ -148,10 +148,16 @@ def register(app: Dash) -> None:
 
 
 _MAP = ("reader", "roster", "domain")
-_purity_rows = pieces.rows_of(queries.family_purity, "roster", "domain")
+_measured_purity = pieces.rows_of(queries.family_purity, "roster", "domain")
 _agreement_rows = pieces.rows_of(queries.reader_agreement, "roster", "domain")
 _stability_rows = pieces.rows_of(queries.prompt_stability, "roster", "domain", "reader")
 _steps = pieces.rows_of(queries.dendrogram, *_MAP)
+
+
+def _purity_rows(cache: QueryCache, view: View) -> pd.DataFrame:
+    """Family purity of all readers, with the most that the sizes of the families allow."""
+    frame, families = _measured_purity(cache, view), cache.ask(queries.sources, view.roster)["family"].tolist()
+    return frame.assign(most_possible=[greatest_purity(families, int(k)) for k in frame["k"]])
 
 
 def _rows(cache: QueryCache, view: View) -> pd.DataFrame:
@@ -225,8 +231,8 @@ def _purity(cache: QueryCache, view: View, frame: pd.DataFrame) -> FigureView:
     sentence: shell.Children = [
         "Share of the k nearest sources that are of the same ",
         shell.term("family", "Sources of one maker's line; only families with at least five sources are asked"),
-        f", with the 95 % bootstrap interval. n = {int(first['sources'])} sources of "
-        f"{int(first['families'])} families.",
+        ", with the 95 % bootstrap interval; most possible: if all of a source's siblings were its nearest. "
+        f"n = {int(first['sources'])} sources of {int(first['families'])} families.",
         *tests,
         ends,
     ]

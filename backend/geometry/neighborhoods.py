@@ -59,6 +59,13 @@ def random_expectation(families: Sequence[str], min_members: int = MIN_MEMBERS) 
     return float((members - 1).mean() / (len(codes) - 1)) if len(members) else float("nan")
 
 
+def greatest_purity(families: Sequence[str], k: int, min_members: int = MIN_MEMBERS) -> float:
+    """Purity at k where all siblings come first; NaN without any."""
+    codes, counts = _family_sizes(families)
+    members = counts[codes][counts[codes] >= min_members]
+    return float(np.minimum(members - 1, k).mean() / k) if len(members) else float("nan")
+
+
 def source_purity(order: Index, families: Sequence[str], ks: Sequence[int]) -> Float:
     """Share (n, len(ks)) of same-family sources among the k nearest; ``order`` as of ``neighbor_order``."""
     _check_ks(order, ks)

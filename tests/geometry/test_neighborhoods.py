@@ -20,6 +20,7 @@ from backend.geometry.neighborhoods import (
     eligible_sources,
     family_mix,
     family_purity,
+    greatest_purity,
     holm_over_readers,
     hypergeometric_tail,
     mean_purity,
@@ -193,6 +194,14 @@ def test_expectation_is_that_of_a_random_order() -> None:
     assert np.mean(drawn) == pytest.approx(random_expectation(families), abs=0.005)
     assert random_expectation(families) == pytest.approx((6 * 5 + 5 * 4) / (12 * 11))
     assert np.isnan(random_expectation(["a", "b"]))
+
+
+def test_a_source_cannot_have_more_neighbours_of_its_family_than_siblings() -> None:
+    families = [*"aaaaaa", *"bbbbb", "c"]  # five siblings of each a, four of each b; c is not averaged over
+    assert greatest_purity(families, 1) == 1
+    assert greatest_purity(families, 5) == pytest.approx((6 * 5 + 5 * 4) / (11 * 5))
+    assert greatest_purity(families, 10) == pytest.approx((6 * 5 + 5 * 4) / (11 * 10))
+    assert np.isnan(greatest_purity(["a", "b"], 1))
 
 
 @pytest.mark.parametrize("shuffle", ["eligible", "all"])

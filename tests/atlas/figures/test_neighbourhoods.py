@@ -42,6 +42,16 @@ def test_family_purity_has_intervals_chance_and_words(purity: pd.DataFrame) -> N
     assert "published" in theirs.hovertext[0] and "Holm" not in ours.hovertext[1]
 
 
+def test_the_most_that_siblings_allow_is_a_dotted_line(purity: pd.DataFrame) -> None:
+    lines = [Line("a", "ours", "#3BA7C9")]
+    figure = figures.family_purity(purity.assign(most_possible=[1.0, 0.9] * 2), lines, theme="dark")
+    most, ours = figure.data
+    assert (most.name, most.line.dash, list(most.y)) == ("most possible", "dot", [1.0, 1.0, 0.9, 0.9])
+    assert ours.name == "ours" and not figure.layout.showlegend
+    notes = [(note.text, note.y) for note in figure.layout.annotations]
+    assert notes == [("chance", 0.2), ("most<br>possible", 0.9)]
+
+
 def test_nearest_sources_carry_the_marks_of_their_families() -> None:
     frame = pd.DataFrame(
         {"name": ["one", HOSTILE], "family": ["Doubao", "GPT"], "rank": [1, 2], "rank_back": [3, np.nan],

@@ -13,6 +13,7 @@ from atlas.application import create_application
 from atlas.data import QueryCache
 from atlas.pages import neighbourhoods, pieces, source
 from atlas.state import View
+from backend.store import queries
 from tests.invented_atlas import publish_invented
 
 
@@ -65,6 +66,16 @@ def test_sources_whose_nearest_is_of_another_family_come_first_and_the_first_is_
     chosen = dataclasses.replace(view, source="gpt_1")
     assert "An example" not in told(neighbourhoods._nearest(asked, chosen).sentence)
     assert len(neighbourhoods.FIGURES["nearest"].meta.table(asked, view)) == pieces.NEAREST
+
+
+def test_purity_comes_with_the_most_that_families_allow(asked: QueryCache) -> None:
+    view = asked.opened(asked.resolve_view(View(roster="27-way")))
+    sizes = asked.ask(queries.sources, "27-way").groupby("family")["family"].transform("size")
+    siblings = sizes[sizes >= 5] - 1
+    rows = neighbourhoods.FIGURES["purity"].meta.table(asked, view)
+    assert list(rows["most_possible"]) == pytest.approx([siblings.clip(upper=k).mean() / k for k in rows["k"]])
+    drawn = neighbourhoods.FIGURES["purity"].draw(asked, view)
+    assert "most possible: if all of a source's siblings were its nearest. n = " in told(drawn.sentence)
 
 
 def test_tables_of_neighbours_say_that_more_columns_follow(asked: QueryCache) -> None:
