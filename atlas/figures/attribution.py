@@ -9,6 +9,8 @@ from collections.abc import Mapping, Sequence
 
 import numpy as np
 import pandas as pd
+from scipy.cluster.hierarchy import leaves_list, linkage
+from scipy.spatial.distance import squareform
 
 from atlas.figures import plots, tables
 from atlas.figures.plots import End, Line, figure_text, rate_text
@@ -126,6 +128,23 @@ def confusion_order(sources: pd.DataFrame) -> pd.DataFrame:
     return keyed.sort_values(["_size", "family_position", "position"]).drop(columns="_size").reset_index(drop=True)
 
 
+def sibling_order(cells: pd.DataFrame, order: pd.DataFrame, family: str) -> pd.DataFrame:
+    """A family's sources, those taken for each other together.
+
+    The order of the leaves of a tree of shares, by average linkage (scipy's optimal leaf ordering), from 3 sources on.
+    """
+    rows = _zoomed(order, family)
+    if len(rows) < 3:
+        return rows
+    labels = rows["source"].tolist()
+    shares = cells.pivot_table(index="truth", columns="predicted", values="share", aggfunc="sum")
+    there = shares.reindex(index=labels, columns=labels).fillna(0.0).to_numpy()
+    apart = 1 - (there + there.T) / 2
+    np.fill_diagonal(apart, 0)
+    leaves = leaves_list(linkage(squareform(apart), "average", optimal_ordering=True))
+    return rows.iloc[leaves if leaves[0] < leaves[-1] else leaves[::-1]].reset_index(drop=True)
+
+
 def confusion_matrix(
     cells: pd.DataFrame,
     order: pd.DataFrame,
@@ -138,7 +157,8 @@ def confusion_matrix(
     """Confusions with the truth in rows and the answer in columns, by family.
 
     cells : columns truth, predicted, count, share (of the truth's groups); what never happened is background.
-    order : from :func:`confusion_order`. zoom : a family to show alone, with a column for answers outside it.
+    order : from :func:`confusion_order` or :func:`sibling_order`. zoom : a family to show alone, with a column for
+    answers outside it.
     clicked : truth and answer of the outlined cell. apart : pixels from one name above the columns to the next.
     """
     token = TOKENS[theme]
@@ -154,16 +174,17 @@ def confusion_matrix(
     names = _distinct(rows["name"].tolist())
     across = [*names, "any other family"] if zoom else names
     gap = 1 if size <= 70 else 0
+    space = "<br>" if zoom else " "  # names of sources leave a narrow screen little room
     scale = {
         **{"orientation": "h", "thickness": 8, "len": 0.44, "x": 1, "xanchor": "right", "y": 0, "yanchor": "top"},
         **{"ypad": 14, "xpad": 0, "outlinewidth": 0, "ticklabelposition": "outside bottom"},
         **{"tickvals": [0.1, 0.25, 0.5, 1], "ticktext": [".10", ".25", ".50", "1"]},
         "tickfont": {"size": 12, "color": token["soft"]},
-        "title": {"text": "share of the true source's groups", "side": "bottom", "font": {"size": 12}},
+        "title": {"text": f"share of the true{space}source's groups", "side": "bottom", "font": {"size": 12}},
     }
     heat = {
         **{"type": "heatmap", "z": z, "x": across, "y": names, "zmin": 0, "zmax": 1, "xgap": gap, "ygap": gap},
-        **{"colorscale": rate_colours(theme), "colorbar": scale, "showscale": not zoom, "hoverongaps": False},
+        **{"colorscale": rate_colours(theme), "colorbar": scale, "showscale": not zoom or many, "hoverongaps": False},
         "hovertemplate": "%{y}<br>was answered <b>%{x}</b><br>in %{z:.1%} of its groups<extra></extra>",
     }
     shapes: list[Plot] = []
@@ -179,10 +200,11 @@ def confusion_matrix(
         blocks = _blocks(rows["family"])
         sides = [(start - 0.5, stop - start) for start, stop, _ in blocks if stop - start > 1]
         shapes = [_box(start, start, side, plots.pen(token["edge"])) for start, side in sides]
-        annotations = [
-            *_block_names(blocks, size, token, apart),
-            plots.page_note(0, 0, "Named source", 13, token["soft"], xanchor="left", yanchor="top", yshift=-12),
-        ]
+        annotations = [*_block_names(blocks, size, token, apart)]
+    if many or not zoom:  # the scale stands at the right of it
+        words, side = ("Named source,<br>in the order<br>of the rows", "right") if zoom else ("Named source", "left")
+        aside = {"xanchor": side, "yanchor": "top", "yshift": -12, "align": side}
+        annotations.append(plots.page_note(0, 0, words, 13, token["soft"], **aside))
     if clicked[0] in place and (clicked[1] in place or (zoom and clicked[1])):
         reach = 0.5 if size <= 70 else 1.2
         row, column = place[clicked[0]], place.get(clicked[1], size)
@@ -192,9 +214,8 @@ def confusion_matrix(
     cut = [plain(name, 42) for name in rows["name"]]
     short = [re.sub(r"^[\w.-]+/", "", name) for name in cut]  # columns without the maker, which the rows name
     heads = short if len(set(short)) == len(set(cut)) else cut
-    order_words = ", in the order of the rows; last: any other family" if many else ""
     x = plots.titled(
-        f"Named source{order_words}" if zoom else "", **axis,
+        "Named source" if zoom and not many else "", **axis,
         showticklabels=bool(zoom) and not many, tickvals=across, tickangle=-60,
         range=[-0.5, len(across) - 0.5],  # else it makes room for the names
         ticktext=[*heads, "other family"] if zoom else across,

@@ -167,10 +167,12 @@ def _within(cache: QueryCache, view: View, cells: pd.DataFrame) -> FigureView:
         return FigureView(drawing.blank(view.theme), "Not measured yet.", _nobody(view))
     if len(own) == 1:
         return FigureView(drawing.blank(view.theme), "It has no siblings in this roster.", html.Span(className="few"))
+    order = attribution.sibling_order(cells, order, view.zoom)
     figure = attribution.confusion_matrix(cells, order, theme=view.theme, zoom=view.zoom)
+    together = ", in an order where those taken for each other stand together" if len(own) > 2 else ""
     sentence: shell.Children = [
-        f"{_swapped(cells, order, own)}Rows are the true source, columns the answer at {drawing.traces(view.k)}; the "
-        "last column is any other family. "
+        f"{_swapped(cells, order, own)}Rows are the true source, columns the answer at {drawing.traces(view.k)}"
+        f"{together}; the last column is any other family. "
         f"n = {int(cells.loc[cells['truth'].isin(own), 'count'].sum()):,} groups over three seeds.",
         html.Span(" Point at a cell or tap it: it names its two sources.", className="pointing"),
     ]
@@ -236,9 +238,14 @@ def _reach_rows(cache: QueryCache, view: View) -> pd.DataFrame:
 
 
 def _within_rows(cache: QueryCache, view: View) -> pd.DataFrame:
+    """Answers for the family's sources, in the order that the matrix has."""
     members = cache.ask(queries.sources, view.roster).set_index("source")
     cells = pieces.confusion(cache, view)
-    own = cells[cells["truth"].map(members["family"]) == view.zoom]
+    order = attribution.confusion_order(members.reset_index())
+    places = {source: at for at, source in enumerate(attribution.sibling_order(cells, order, view.zoom)["source"])}
+    own = cells[cells["truth"].isin(list(places))]
+    own = own.assign(row=own["truth"].map(places), column=own["predicted"].map(places))
+    own = own.sort_values(["row", "column"], kind="stable").drop(columns=["row", "column"])
     names = {f"{end}_name": own[end].map(members["name"]) for end in ("truth", "predicted")}
     return own.assign(**names).reset_index(drop=True)
 

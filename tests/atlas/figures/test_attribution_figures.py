@@ -172,6 +172,28 @@ def test_confusion_zoomed_to_a_family_gathers_what_leaves_it(sources: pd.DataFra
     assert figures.cell_at(order, "Qwen", "any other family", "qwen-1") == ("", "")
 
 
+def test_siblings_that_are_taken_for_each_other_stand_together(sources: pd.DataFrame) -> None:
+    order = figures.confusion_order(sources)
+    cells = pd.DataFrame(
+        {"truth": ["q1", "q1", "q2", "q3"], "predicted": ["q1", "q3", "q2", "q1"], "share": [0.4, 0.6, 1.0, 0.5]}
+    )
+    together = figures.sibling_order(cells, order, "Qwen")
+    assert list(together["source"]) in (["q2", "q1", "q3"], ["q2", "q3", "q1"], ["q1", "q3", "q2"])
+    assert together.equals(figures.sibling_order(cells.iloc[::-1], order, "Qwen"))
+    assert list(figures.sibling_order(cells, order, "GPT")["source"]) == ["g1", "g2"]
+
+
+def test_a_large_family_has_a_scale_in_place_of_numbers_and_names() -> None:
+    many = pd.DataFrame({"position": range(50), "source": [f"s{at}" for at in range(50)]})
+    many = many.assign(name=many["source"], family="big", family_position=0)
+    cells = pd.DataFrame({"truth": ["s0"], "predicted": ["s0"], "count": [1], "share": [1.0]})
+    for count, scale in ((50, True), (10, False)):
+        figure = go.Figure(figures.confusion_matrix(cells, many.head(count), theme="dark", zoom="big"))
+        words = [note.text for note in figure.layout.annotations]
+        assert figure.data[0].showscale is scale and figure.layout.xaxis.showticklabels is not scale
+        assert ("Named source,<br>in the order<br>of the rows" in words) is scale
+
+
 def test_columns_of_a_family_leave_the_maker_to_the_rows(sources: pd.DataFrame, cells: pd.DataFrame) -> None:
     made = sources.assign(name=["Qwen/" + name for name in sources["name"]])
     same = made.assign(name=[f"Maker-{place}/qwen" for place in range(len(made))])

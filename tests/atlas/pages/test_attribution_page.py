@@ -14,6 +14,7 @@ from dash import Dash
 
 from atlas.application import create_application
 from atlas.data import QueryCache
+from atlas.figures.attribution import _distinct
 from atlas.pages import attribution, family, methods, neighbourhoods, pieces
 from atlas.pages.compare import readers
 from atlas.pages.compare.readers import corrected
@@ -218,6 +219,15 @@ def test_matrices_say_how_their_sources_are_found(asked: QueryCache, view: View)
     large = dataclasses.replace(view, roster="27-way", zoom=str(sizes.index[0]))
     assert plain(family._within(asked, large).sentence).endswith("it names its two sources.")
     assert "'wrapHeaderText': True" in str(family._members(asked, large)).split("Most confused with")[1]
+
+
+def test_a_matrix_of_siblings_and_its_table_have_one_order(asked: QueryCache, view: View) -> None:
+    sizes = asked.ask(queries.sources, "27-way")["family"].value_counts()
+    large = dataclasses.replace(view, roster="27-way", zoom=str(sizes.index[0]))
+    drawn = family._within(asked, large)
+    assert ", in an order where those taken for each other stand together; " in plain(drawn.sentence)
+    names = list(dict.fromkeys(family._within_rows(asked, large)["truth_name"]))
+    assert _distinct(names) == list(drawn.figure["data"][0]["y"]) and len(names) == sizes.iloc[0]
 
 
 def test_a_family_is_as_tall_as_its_names_need(asked: QueryCache, view: View) -> None:
