@@ -365,11 +365,12 @@ def _headed(
 def figure_section(
     name: str, question: str, sentence: Children, graph: Component, *, height: int, controls: Children = None,
     origin: str = "measured", aside: Component | None = None, absent: Component | None = None,
+    below: Component | None = None,
 ) -> Component:  # fmt: skip
     """A figure with its question, sentence, controls and tools; ``aside`` stands at its right."""
     row = [figure_body(name, graph, height=height, label=question, absent=absent), *([aside] if aside else [])]
     body = html.Div(row, className="figure-row" if aside else "")
-    return _headed(name, question, sentence, origin, controls, tools(name), body)
+    return _headed(name, question, sentence, origin, controls, tools(name), body, below)
 
 
 def grid_section(

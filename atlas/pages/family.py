@@ -19,6 +19,7 @@ from atlas.theme import TOKENS
 from backend.store import queries
 
 SHOWN = 9
+LARGEST = 5  # confusions that are listed
 KINDS = {"local": "with local weights", "api": "behind an API"}
 
 
@@ -35,7 +36,8 @@ def layout(cache: QueryCache, requested: View, view: View) -> Component:
             drawing.remembered(PAGE.name),
             dcc.Store(id="family-name", data=view.zoom),
             pieces.subject_head("family", "Family", title, facts, _answer(cache, view), view),
-            *map(show, ("reach", "leave", "within")),
+            *map(show, ("reach", "leave")),
+            show("within", below=html.Div(_largest(cache, view), id="family-largest", className="largest")),
             show("members", height=tables.height(len(_rows(cache, view)))),
         ],
         className="column",
@@ -47,7 +49,8 @@ def register(app: Dash) -> None:
     family, k = Input("family-name", "data"), Input("family-k", "value")
     drawing.remember(app, PAGE.name, zoom=family, k=k)
     pieces.follow(app, FIGURES, drawing.place("family-facts", _facts), "members", zoom=family)
-    pieces.follow(app, FIGURES, drawing.place("family-answer", _answer), "reach leave within", zoom=family, k=k)
+    answers = drawing.place("family-answer", _answer), drawing.place("family-largest", _largest)
+    pieces.follow(app, FIGURES, *answers, "reach leave within", zoom=family, k=k)
 
 
 def _own(cache: QueryCache, view: View) -> pd.DataFrame:
@@ -171,23 +174,34 @@ def _within(cache: QueryCache, view: View, cells: pd.DataFrame) -> FigureView:
     figure = attribution.confusion_matrix(cells, order, theme=view.theme, zoom=view.zoom)
     together = ", in an order where those taken for each other stand together" if len(own) > 2 else ""
     sentence: shell.Children = [
-        f"{_swapped(cells, order, own)}Rows are the true source, columns the answer at {drawing.traces(view.k)}"
+        f"Rows are the true source, columns the answer at {drawing.traces(view.k)}"
         f"{together}; the last column is any other family. "
         f"n = {int(cells.loc[cells['truth'].isin(own), 'count'].sum()):,} groups over three seeds.",
-        html.Span(" Point at a cell or tap it: it names its two sources.", className="pointing"),
+        html.Span(" Point at a cell: it names its two sources.", className="pointing mouse-only"),
     ]
     return FigureView(figure, sentence)
 
 
-def _swapped(cells: pd.DataFrame, order: pd.DataFrame, own: set[str]) -> str:
-    """Which sibling is taken for which one most often, in a sentence; '' where none is."""
-    wrong = cells[cells["truth"].isin(own) & cells["predicted"].isin(own) & (cells["truth"] != cells["predicted"])]
-    if wrong.empty:
-        return ""
-    most = wrong.nlargest(1, "share").iloc[0]
-    names = order.set_index("source")["name"]
-    truth, answer = names[most["truth"]], names[most["predicted"]]
-    return f"Most often {truth} is taken for {answer}: in {100 * most['share']:.0f} % of its groups. "
+def _confusions(cache: QueryCache, view: View) -> list[str]:
+    """The largest confusions of siblings, one a line, most first."""
+    own, cells = _own(cache, view).set_index("source")["name"], pieces.confusion(cache, view)
+    cells = cells[cells["truth"].isin(own.index)]
+    groups = cells.groupby("truth")["count"].sum()
+    wrong = cells[cells["predicted"].isin(own.index) & (cells["truth"] != cells["predicted"])]
+    wrong = wrong.sort_values("share", ascending=False, kind="stable").head(LARGEST)
+    return [
+        f"{own[one.truth]} is taken for {own[one.predicted]} in {percent(one.share)}, n = {groups[one.truth]:,} groups"
+        for one in tables.rows(wrong)
+    ]
+
+
+def _largest(cache: QueryCache, view: View) -> list[Component]:
+    """The largest confusions of siblings as a list; nothing where there are none."""
+    lines = _confusions(cache, view)
+    if not lines:
+        return []
+    title = f"{'Largest confusions' if len(lines) > 1 else 'One confusion'} of siblings at {drawing.traces(view.k)}"
+    return [html.H3(title), html.Ol([html.Li(line) for line in lines])]
 
 
 def _rows(cache: QueryCache, view: View) -> pd.DataFrame:

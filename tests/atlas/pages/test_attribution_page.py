@@ -221,6 +221,23 @@ def test_matrices_say_how_their_sources_are_found(asked: QueryCache, view: View)
     assert "'wrapHeaderText': True" in str(family._members(asked, large)).split("Most confused with")[1]
 
 
+def test_the_largest_confusions_of_siblings_are_listed(asked: QueryCache, view: View) -> None:
+    sources, cells = asked.ask(queries.sources, view.roster), pieces.confusion(asked, view)
+    large = dataclasses.replace(view, zoom=str(sources["family"].value_counts().index[0]))
+    own = sources[sources["family"] == large.zoom].set_index("source")["name"]
+    wrong = cells[cells["truth"].isin(own.index) & cells["predicted"].isin(own.index)]
+    wrong = wrong[wrong["truth"] != wrong["predicted"]]
+    lines = family._confusions(asked, large)
+    assert len(lines) == min(len(wrong), family.LARGEST)
+    top = wrong.loc[wrong["share"].idxmax()]
+    groups = cells.loc[cells["truth"] == top["truth"], "count"].sum()
+    assert lines[0] == (
+        f"{own[top['truth']]} is taken for {own[top['predicted']]} in {readers.percent(top['share'])}, "
+        f"n = {groups:,} groups"
+    )
+    assert [lines[0] in plain(part) for part in family._largest(asked, large)] == [False, True]
+
+
 def test_a_matrix_of_siblings_and_its_table_have_one_order(asked: QueryCache, view: View) -> None:
     sizes = asked.ask(queries.sources, "27-way")["family"].value_counts()
     large = dataclasses.replace(view, roster="27-way", zoom=str(sizes.index[0]))
