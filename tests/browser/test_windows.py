@@ -300,6 +300,13 @@ def test_a_presenter_shows_map_accuracy_a_confusion_and_the_case_by_four_keys(br
     assert browser.text(".sheet-cover .facts .mono").startswith("sha256 ")
     browser.until("return document.querySelector('.sheet-case .main-svg') !== null")
     assert browser.text("#present-keys").startswith("4 / 4")
+    pressed("1")
+    browser.until("return location.pathname === '/' && document.querySelector('#map .main-svg') !== null")
+    browser.settled()
+    at = browser.run(
+        "const c = document.getElementById('content'); return [c.scrollTop, c.scrollHeight - c.clientHeight]"
+    )
+    assert at == [0, 0]  # its question would be cut
     pressed(Keys.ESCAPE)
     # The presentation ends where it began, with the choices of then.
     browser.wait(lambda: "present" not in browser.query(), "the end of the presentation")
