@@ -237,14 +237,18 @@ def _other_readers_here(cache: QueryCache, view: View, reader: str) -> list[Comp
         sentences.append(f"Trained on {trained}: nothing of {tested} was seen before. ")
     aside = html.Span("READER is the paper's method; others are stronger readouts. ", className="page-only")
     sentences += [aside] if paper else []
-    kinds = [("Best measured here", here), ("Best live reader", live)]
+    judge = "reader that judges your traces" if len(live) == 1 else "best reader of the kind that judges your traces"
+    kinds = [("Best measured here", here), (f"The {judge}", live)]
     if len(live) and here.idxmax() == live.idxmax():
-        kinds = [("Best measured here, a live reader", here)]
+        kinds = [(f"Best measured here, the {judge}", here)]
     names = names_of(cache, [reader, *map(str, here.index.drop(reader, errors="ignore"))])
     for words, rates in kinds:
         if len(rates) and (other := str(rates.idxmax())) != reader:
             address = f"{PAGE.path}?{dataclasses.replace(view, reader=other).query()}"
-            link = html.Span([": ", dcc.Link(names[other], address), ","], className="page-only")  # a line's name too
+            # Its line has the name too, and only that of the judge is in question on a slide.
+            link = html.Span(
+                [": ", dcc.Link(names[other], address), ","], className="" if "judges" in words else "page-only"
+            )
             sentences.append(html.Span([words, link, f" {percent(here[other])}. "]))
     return sentences
 

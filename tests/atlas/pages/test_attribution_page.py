@@ -95,8 +95,10 @@ def test_a_slide_keeps_the_numbers_of_the_answer(
         assert words.startswith("With 20 traces, READER") and ("; chance: " in words) == page_only
     more = answer[-1].children
     assert [part.className for part in more[:1]] == ["page-only"] and not plain(more[1:]).startswith(" ")
-    numbers = plain([part.children[0] + part.children[-1] for part in more[1:]])
-    assert re.fullmatch(r"Best live reader [.\d]+\s?%\. ", numbers)
+    (judge,) = more[1:]
+    assert judge.children[1].className == ""  # its name is on the slide
+    numbers = judge.children[0] + judge.children[-1]
+    assert re.fullmatch(r"The reader that judges your traces [.\d]+\s?%\. ", numbers)
 
 
 def test_the_answer_names_the_live_reader_where_it_is_another(
@@ -105,7 +107,7 @@ def test_the_answer_names_the_live_reader_where_it_is_another(
     assert "Live, for" not in str(attribution._answer(asked, view))
     monkeypatch.setattr(attribution, "FUSED_LIVE", "ngram-word")
     answer = plain(attribution._answer(asked, view))
-    assert re.search(r"Best live reader: .*Word n-grams.*, [.\d]+\s?%\.", answer)
+    assert re.search(r"The reader that judges your traces: .*Word n-grams.*, [.\d]+\s?%\.", answer)
     assert "Live, for" not in str(attribution._answer(asked, dataclasses.replace(view, reader="ngram-word")))
 
 
