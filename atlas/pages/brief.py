@@ -496,19 +496,36 @@ def findings(cache: QueryCache, view: View, judge: View, beside: Sequence[str] =
         sure = f" (95 % interval {100 * row['low']:.1f} to {100 * row['high']:.1f})" if pd.notna(row["low"]) else ""
         same = table[table["metric"].eq(view.measure)]
         rest = [
-            f"{100 * other['value']:.1f} % by the best of {int(same['origin'].eq(other['origin']).sum())} "
+            f"{'by ' if other['reader'] == row['reader'] else ''}{_readout_of(other, row, names)} "
+            f"{100 * other['value']:.1f} %, the best of {int(same['origin'].eq(other['origin']).sum())} "
             f"{'published' if other['origin'] == 'published' else 'measured here'}"
             for other in others
         ]
+        # One name with two numbers: each says by which readout.
+        both = any(other["reader"] == row["reader"] for other in others) and row["readout"] in pairs.USUAL
+        called = relationships.called(row, names) + (f" by {_readout_words(row)}" if both else "")
         flattered = " (the best of many is chosen on these pairs, which flatters it)" if rest or row is not own else ""
         add(
-            f"Whether one of two models is derived from the other, {relationships.called(row, names)} tells in ",
+            f"Whether one of two models is derived from the other, {called} tells in ",
             f"{100 * row['value']:.1f}",
             f"{sure} of the pairs of families that it has never seen, where a coin is right in 50 %"
             f"{''.join(f'; {one}' for one in rest)}{flattered}. ",
             row["origin"],
         )
     return found or [["Nothing has been measured for this choice of reader, roster and domain."]]
+
+
+def _readout_of(other: pd.Series, row: pd.Series, names: Mapping[str, str]) -> str:
+    """The best reader's name, or its readout where the reader is the shown one."""
+    return _readout_words(other) if other["reader"] == row["reader"] else relationships.called(other, names)
+
+
+def _readout_words(row: pd.Series) -> str:
+    """A readout in the words of a sentence: 'mean and drift together', 'drift alone'."""
+    words = pairs.readout_words(row["readout"])
+    if row["readout"] in pairs.BLOCKS:
+        return f"{words.partition(' (')[0]} alone"
+    return "mean and drift together" if row["readout"] == "dc-ac" else words
 
 
 def _figure(
