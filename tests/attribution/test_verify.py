@@ -831,6 +831,12 @@ def test_a_changed_candidate_goes_by_its_name_and_its_hash_follows(report: Repor
     name = with_names(report)["results"]["candidates"][1]["source"]
     first, *rest = [one for one in check.differences if one not in check.follow]
     assert not rest and first.endswith(f"(results, {name}, probability)") and check.follow
+    answer = check_answer(check)
+    assert f"1 difference, and from it {len(check.follow)} more, at the hash" in str(answer)
+    (place,) = (part for part in answer._traverse() if getattr(part, "id", None) == "check-found")
+    parts = [part for part in place._traverse() if isinstance(part, html.Tr | html.Li)]
+    heads = sum(isinstance(part, html.Thead) for part in place._traverse())
+    assert len(parts) - heads == 1 + len(check.follow)
 
 
 # What the file of a report may hold

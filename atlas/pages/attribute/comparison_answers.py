@@ -508,9 +508,7 @@ def check_answer(check: Check) -> Component:
     parts = [one for one in check.differences if one not in follow]
     several = count(len(parts) or len(follow), "difference")
     if parts and follow:
-        several += (
-            f", and from {'it' if len(parts) == 1 else 'them'} {count(len(follow), 'hash value')} of the last step"
-        )
+        several += f", and from {'it' if len(parts) == 1 else 'them'} {len(follow)} more, at the hash of the last step"
     parts, own = [*parts, *follow], check.changed or check.page_alone or not check.traces
     unread = "" if check.traces else ", NUMBERS NOT CHECKED"
     word = PAGE_UNSEEN if unseen else f"UNCHANGED{unread}" if check.equal else "CHANGED" if own else "NOT EQUAL"

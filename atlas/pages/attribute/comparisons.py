@@ -345,7 +345,7 @@ def _show_file(app: Dash, part: Part, kind: str) -> None:
         except AtlasError as error:
             visitor.count_refusal(error)
             name, other = upload["name"], isinstance(error, OtherResultError)
-            head = [html.Strong(name, className="long", dir="auto"), *([] if other else [" was not taken."])]
+            head = html.Strong(name, className="long", dir="auto")  # below, it is said that it was not taken
             told = other_result(name, error) if other else intake.refused(name, error)
             return nothing | {"file": REFUSED, "head": head, "empty": False, "problem": told}
         if of_report and report and "key" in report:
@@ -489,7 +489,7 @@ def _run(app: Dash, part: Part) -> None:
         titles = [words[0].partition(":")[0] for words in part.files.values()]
         for title, file, number in zip(titles, given, range(len(titles)), strict=True):
             if file == REFUSED:
-                return f"{title}: this file was not taken. Drop another one."
+                return f"{title}: drop another file."
             if file and file["unread"]:
                 return f"{title}: choose its columns above, or drop another file."
             if not file and number < part.needed:
