@@ -30,6 +30,7 @@ OPEN = "#8F5F00"  # a difference whose cause cannot be told
 SIGNATURES = ("Compared by (name, date, signature)", "Reviewed by (name, date, signature)")
 EXACT = f"The same model asked twice is called different in {100 * LEVEL:g} % at most, by design. "  # on equal prompts
 HASHED = "of its content, time of the run included: every run has its own"  # what a result's hash is of
+SIGNS = {DIFFERENT: "≠", AGAINST: "≠", SUPPORTS: "="}
 RULES = {
     DIFFERENT: f"the p value is {level_text(LEVEL)} or below: the answers differ by more than chance.",
     ALIKE: "the p value is above that: no change was seen. How large a change would have been seen is said below.",
@@ -81,11 +82,17 @@ def write_comparison(test: Mapping[str, Any]) -> str:
         expected=(EXACT if test["paired"] else "") + expected_words(test),
         headline=headline(test) if reference else drift_report.headline(test),
         half=half,
+        sign=sign_of(test),
         word=drift_report.verdict_words(test),
         rule=rule_words(test) if reference else "",
         further=drift_report.further_step(test),
         columns=drift_report.columns_words(test),
     )
+
+
+def sign_of(test: Mapping[str, Any]) -> str:
+    """The sign of a comparison's answer: colour alone is not seen by all."""
+    return SIGNS.get(test["verdict"], "?" if "rivals" in test else "=")
 
 
 def power_chart(test: Mapping[str, Any]) -> dict[str, Any] | None:

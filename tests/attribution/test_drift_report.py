@@ -210,6 +210,7 @@ def test_the_page_says_what_the_answer_says(folder: Path) -> None:
     for words in (told["sentence"], told["verdict"], told["expected"], "before.jsonl", "after.jsonl"):
         assert repr(words)[1:-1] in text
     page, sent = write_comparison(told), comparison_answers.windows_text(told)
+    assert f'aria-hidden="true">{comparison_answers.tone_of(told)[1]}</span>{told["verdict"]}</strong>' in page
     assert all(str(escape(words)) in page for words in RULES.values()) and HASHED in page and HASHED in sent
     for words in (told["verdict"], told["next_step"], told["sha256"], told["command"], size_words(told)):
         assert str(escape(words)) in page

@@ -33,6 +33,7 @@ from backend.attribution.comparison_page import (
     limits_of,
     numbers_of,
     question_of,
+    sign_of,
 )
 from backend.attribution.drift_report import (
     MEASURE_MEANINGS,
@@ -137,9 +138,9 @@ def power(cache: QueryCache, reader: str, roster: str, own: Sequence[Mapping[str
 def tone_of(test: Mapping[str, Any]) -> tuple[str, str]:
     """Colour and sign of a comparison's answer."""
     if cause_open(test):  # the questions may have changed alone
-        return "open verdict-half", "≠"
-    signs = {DIFFERENT: ("AGAINST", "≠"), "AGAINST": ("AGAINST", "≠"), "SUPPORTS": ("SUPPORTS", "=")}
-    return signs.get(test["verdict"], ("INCONCLUSIVE", "?" if "rivals" in test else "="))
+        return "open verdict-half", sign_of(test)
+    tones = {DIFFERENT: "AGAINST", "AGAINST": "AGAINST", "SUPPORTS": "SUPPORTS"}
+    return tones.get(test["verdict"], "INCONCLUSIVE"), sign_of(test)
 
 
 def sheet(test: Mapping[str, Any]) -> list[Component]:
