@@ -763,7 +763,7 @@ def _budget(cache: QueryCache, view: View, frame: pd.DataFrame) -> PrintFigure:
 
 def _confusion(cache: QueryCache, view: View, cells: pd.DataFrame) -> PrintFigure:
     order = attribution.confusion_order(cache.ask(queries.sources, view.roster))
-    narrow = 2 * attribution.TURNED_WIDTH  # a sheet shows the drawing at less than half its size
+    narrow = 7 * attribution.TURNED_WIDTH // 6  # a sheet shows the drawing at less than half its size, names upright
     figure = go.Figure(attribution.confusion_matrix(cells, order, theme=view.theme, apart=narrow))
     total, wrong = int(cells["count"].sum()), int(cells.loc[cells["truth"] != cells["predicted"], "count"].sum())
     at = _accuracy(cache, view)
