@@ -62,7 +62,7 @@
     window.setTimeout(missed, 200);
   }, true);
   document.addEventListener("click", (event) => {
-    if (!event.target.closest("#attr-go, #attr-go-now") || !missed()) return;
+    if (!event.target.closest("#attr-go, #attr-go-now, #attr-go-ask") || !missed()) return;
     event.stopImmediatePropagation();
     document.getElementById("attr-claim").scrollIntoView({ block: "center" });
   }, true);

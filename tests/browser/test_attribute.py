@@ -283,6 +283,21 @@ def test_bad_lines_are_named_before_anything_runs(browser: Browser, tmp_path: Pa
     browser.until("return document.querySelector('#attr-go').disabled && document.querySelector('#attr-read').hidden")
 
 
+@pytest.mark.usefixtures("sized")
+def test_on_a_phone_the_button_is_in_sight_below_the_claim(browser: Browser) -> None:
+    browser.resize(390, 844)
+    opened(browser)
+    shown = "return document.querySelector('#attr-go-ask').checkVisibility()"
+    assert not browser.run(shown), "nothing could be run"
+    sampled(browser)
+    browser.until("return !document.querySelector('#attr-go-ask').disabled")
+    browser.run("document.querySelector('#attr-claim').scrollIntoView({ block: 'start' })")
+    box = "const b = document.querySelector('#attr-go-ask').getBoundingClientRect(); "
+    browser.until(box + "return b.top > innerHeight - 80 && b.bottom <= innerHeight")
+    browser.resize(1280, 900)
+    assert not browser.run(shown), "a desk has two others in sight"
+
+
 def test_every_kind_of_file_and_one_that_is_too_large(browser: Browser, tmp_path: Path) -> None:
     rows = [{"prompt": f"Question {i}?", "response": f"Answer {i}."} for i in range(6)]
     talk = [[{"role": "user", "content": r["prompt"]}, {"role": "assistant", "content": r["response"]}] for r in rows]

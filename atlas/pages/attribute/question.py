@@ -64,7 +64,8 @@ def step() -> Component:
     ]
     summary = html.Summary("More options: ecosystem and reader, prior, duplicates, stopping, other readers")
     more = html.Details([summary, _more()], className="folded")
-    return sections.step(2, "Question", "attr", html.Div(fields, className="asks"), more)
+    run = html.Button(intake.RUN, id="attr-go-ask", className="button button-main", disabled=True)
+    return sections.step(2, "Question", "attr", html.Div(fields, className="asks"), more, run)
 
 
 def _candidates() -> list[Component]:

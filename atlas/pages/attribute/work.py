@@ -127,14 +127,14 @@ def register(app: Dash) -> None:
     @sections.callback(
         app,
         "attr-go.disabled attr-go.title attr-go-why.children attr-go-now.disabled attr-go-words.children "
-        "attr-go.children attr-go-now.children",
+        "attr-go.children attr-go-now.children attr-go-ask.disabled attr-go-ask.children",
         "attr-upload.data attr-columns.data attr-ecosystem.value attr-job.data attr-claim.value attr-prefilled.data",
         prevent=False,
     )
     def may_go(upload: Stored, columns: Stored, ecosystem: Text, job: Text, claim: Text, looked: Stored) -> Any:
         if job:
             reading = "These traces are being read"
-            return True, reading, f"{reading}.", True, f"{reading}.", intake.RUN, intake.RUN
+            return True, reading, f"{reading}.", True, f"{reading}.", intake.RUN, intake.RUN, True, intake.RUN
         read = upload and (columns or {}).get("traces")
         missing = [word for word, there in (("traces", read), ("an ecosystem", ecosystem)) if not there]
         if upload and columns and not read:
@@ -154,7 +154,7 @@ def register(app: Dash) -> None:
         few = too_few(read) if read else ""
         said, now = (f"{why}.", f"{why}.") if why else (few, few or asks)
         run = "Run anyway" if few and not why else intake.RUN
-        return bool(why), why, said, bool(why), now, run, run
+        return bool(why), why, said, bool(why), now, run, run, bool(why), run
 
     _running(app)
     _results(app)
@@ -163,7 +163,7 @@ def register(app: Dash) -> None:
 def _running(app: Dash) -> None:
     @app.callback(
         output=sections.places(Output, "attr-job.data attr-go-problem.children attr-cancel-said.children"),
-        inputs={"clicks": [Input("attr-go", "n_clicks"), Input("attr-go-now", "n_clicks")]},
+        inputs={"clicks": [Input(name, "n_clicks") for name in ("attr-go", "attr-go-now", "attr-go-ask")]},
         state={
             "upload": State("attr-upload", "data"),
             "columns": State("attr-columns", "data"),
