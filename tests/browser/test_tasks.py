@@ -10,10 +10,8 @@ from selenium.webdriver.common.by import By
 from selenium.webdriver.common.keys import Keys
 
 from backend.corpus.collection import RESPONSES, read_collected
+from tests.browser.attributing import given
 from tests.browser.conftest import Browser
-from tests.browser.test_attribute import browser as browser
-from tests.browser.test_attribute import given
-from tests.browser.test_attribute import place as place
 
 pytestmark = [pytest.mark.browser, pytest.mark.proxy]
 
@@ -23,6 +21,11 @@ document.addEventListener('click', event => { if (event.isTrusted) window.clicks
 """
 REPORT = "attribution-????????.html"
 SENTENCE = "return document.querySelector('.verdict-sentence')?.innerText"
+
+
+@pytest.fixture
+def browser(samples_browser: Browser) -> Browser:
+    return samples_browser
 
 
 def odd_table(folder: Path) -> Path:
