@@ -53,6 +53,7 @@ def step() -> Component:
     suggested = html.Span(id="attr-claim-file", role="status")
     fields = [
         _field("Claim to test", "attr-claim", claim, [meaning, unknown, suggested]),
+        html.Button(intake.RUN, id="attr-go-ask", className="button button-main", disabled=True),
         html.Div(
             [html.Span("Who compares", className="choice-label"), sections.hint(None, id="attr-ecosystem-note")],
             className="ask-field",
@@ -64,8 +65,7 @@ def step() -> Component:
     ]
     summary = html.Summary("More options: ecosystem and reader, prior, duplicates, stopping, other readers")
     more = html.Details([summary, _more()], className="folded")
-    run = html.Button(intake.RUN, id="attr-go-ask", className="button button-main", disabled=True)
-    return sections.step(2, "Question", "attr", html.Div(fields, className="asks"), more, run)
+    return sections.step(2, "Question", "attr", html.Div(fields, className="asks"), more)
 
 
 def _candidates() -> list[Component]:
