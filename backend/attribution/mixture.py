@@ -67,13 +67,10 @@ def mixture_of(
             for i in order
         ],
     }
-    named = enrolment.name_of(out["source"])
-    reason = _too_few(len(rows), detectable, named) if answer.outcome == "cannot tell" else None
+    reason = _too_few(len(rows), detectable) if answer.outcome == "cannot tell" else None
     return out | {"reason": reason, "sentence": _sentence(answer, out, reason, enrolment)}
 
 
-OTHER = "another enrolled source, drawn at random,"  # siblings are a few of these, and are found less often
-POWERED = f"{100 * POWER:.0f} %"
 SHARE = {"share": "shares", "low": "low", "high": "high"}
 
 
@@ -103,13 +100,10 @@ def _many(traces: int) -> str:
     return f"{traces:,} trace{'s' if traces != 1 else ''}"
 
 
-def _too_few(traces: int, detectable: float | None, source: str) -> str:
+def _too_few(traces: int, detectable: float | None) -> str:
     if detectable is None:
         return f"{traces:,} are too few to see even half of them come from elsewhere"
-    return (
-        f"of {traces:,} only a share of {_percent(detectable)} or more from {OTHER} is found in {POWERED} of cases "
-        f"where {source} wrote the rest"
-    )
+    return f"of {traces:,} only a share of {_percent(detectable)} or more from elsewhere can be seen"
 
 
 def _sentence(answer: MixtureAnswer, found: Mapping[str, Any], reason: str | None, enrolment: Enrolment) -> str:
@@ -121,7 +115,7 @@ def _sentence(answer: MixtureAnswer, found: Mapping[str, Any], reason: str | Non
     if answer.outcome == "one source":
         return (
             f"{refused}{source} alone can have written the {many}{of}: a share of {_percent(found['detectable'])} "
-            f"from {OTHER} would be found in {POWERED} of such cases."
+            f"from elsewhere would be seen in {100 * POWER:.0f} % of such cases."
         )
     rows = [row for row in found["shares"] if row["share"] >= LEAST][:NAMED]
     named = [row | {"source": enrolment.name_of(row["source"])} for row in rows]

@@ -18,6 +18,7 @@ from backend.attribution.settings import Report, Settings
 from backend.enrolment.validation_lookup import passing_of
 from backend.inference.drift import FEWEST_PAIRED, p_words
 from backend.inference.e_process import evidence_text
+from backend.inference.mixture import POWER
 from backend.inference.verdict import (
     FAR,
     FEW,
@@ -51,6 +52,8 @@ SOURCES = frozenset(
     }
 )
 """Fields of a report that hold sources."""
+MIXED_IN = "another enrolled source, drawn at random,"
+"""What a second source of the validation is: siblings are a few of these, and are found less often."""
 
 
 def names_of(report: Report) -> dict[str, str]:
@@ -173,6 +176,14 @@ def rates_note(validation: Report | None, *, other_traffic: bool = True) -> str:
         f"sources; UNKNOWN on {counted['false_unknown']:,} other groups, with them, so that these shares need not add "
         f"up to 100 %.{wrong}"
     )
+
+
+def mixture_sentence(report: Report) -> str:
+    """Whether one source wrote all, with what the share that can be seen was measured of."""
+    found = with_names(report)["results"]["mixture"]
+    cases = f"is found in {100 * POWER:.0f} % of cases where {found.get('source')} wrote the rest"
+    sentence = str(found["sentence"]).replace("from elsewhere can be seen", f"from {MIXED_IN} {cases}")
+    return sentence.replace("from elsewhere would be seen", f"from {MIXED_IN} would be found")
 
 
 def shares_note(report: Report) -> str:

@@ -14,6 +14,7 @@ from backend.attribution.report_words import (
     answer_line,
     answer_sentence,
     date_words,
+    mixture_sentence,
     rates_note,
     reservation,
     share_interval,
@@ -172,6 +173,17 @@ def test_the_validated_case_says_that_fewer_traces_than_yours_were_tested() -> N
     assert rates_note(held | {"rows": rows[1:]}) == ""
     none = validated_case({"results": {"traces": 4}, "validation": held | {"traces": None}})
     assert none.endswith(" The accuracy was not tested with so many traces or fewer.")
+
+
+def test_a_share_that_can_be_seen_says_of_what() -> None:
+    found = {"source": "a", "sentence": "We cannot say: of 20 only a share of 27 % or more from elsewhere can be seen."}
+    report = report_of("SUPPORTS", mixture=found) | {"method": {"facts": {}}}
+    assert mixture_sentence(report) == (
+        "We cannot say: of 20 only a share of 27 % or more from another enrolled source, drawn at random, is found in "
+        "80 % of cases where a wrote the rest."
+    )
+    found["sentence"] = "a alone can have written them: a share of 20 % from elsewhere would be seen in 80 % of cases."
+    assert "from another enrolled source, drawn at random, would be found in 80 % of" in mixture_sentence(report)
 
 
 def test_intervals_of_other_sources_hold_0_where_one_source_may_have_written_all() -> None:

@@ -26,6 +26,7 @@ from backend.attribution.report_words import (
     bound_sign,
     bounds_of,
     line_words,
+    mixture_sentence,
     names_of,
     only_validated,
     probability_text,
@@ -308,7 +309,7 @@ def mixture(report: Report, show: Section) -> Component | None:
             number_cell(share_interval(row.low, row.high)),
         ]
         body.append(html.Tr(cells, className="here" if row.source == found["subject"] else ""))
-    sentence = [html.Strong(found["outcome"].capitalize()), f": {found['sentence']}"]
+    sentence = [html.Strong(found["outcome"].capitalize()), f": {mixture_sentence(report)}"]
     if not body:
         return show("mixture", sentence, html.Div(), table=False)
     heads = ["source", "family", "", "share of the traces", "95 % interval"]
