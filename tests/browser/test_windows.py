@@ -117,7 +117,7 @@ def test_a_next_step_opens_the_form_whatever_answer_is_kept(browser: Browser, tm
     for prefix, mode, kinds in (("win", "two", ("before", "after")), ("ref", "reference", ("traces", "reference"))):
         opened(browser, f"&mode={mode}")
         for kind, source in zip(kinds, ("smol-greedy", "gemma-answer"), strict=True):
-            traces = records.traces[records.sources.index(source) * count :][:12]
+            traces = records.traces[records.sources.index(source) * count :][:8]
             path = file_of(
                 tmp_path, f"{kind}.jsonl", [start(trace.response) for trace in traces], [t.prompt for t in traces]
             )
@@ -127,7 +127,7 @@ def test_a_next_step_opens_the_form_whatever_answer_is_kept(browser: Browser, tm
         browser.click(f"#{prefix}-go")
         assert browser.text(f"#{prefix}-verdict")
 
-    traces = records.traces[records.sources.index("smol-greedy") * count :][:12]
+    traces = records.traces[records.sources.index("smol-greedy") * count :][:8]
     path = file_of(tmp_path, "five.jsonl", [start(trace.response) for trace in traces], [t.prompt for t in traces])
     opened(browser)
     given(browser, path)
