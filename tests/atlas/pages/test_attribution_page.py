@@ -104,11 +104,11 @@ def test_a_slide_keeps_the_numbers_of_the_answer(
 def test_the_answer_names_the_live_reader_where_it_is_another(
     asked: QueryCache, view: View, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    assert "Live, for" not in str(attribution._answer(asked, view))
+    assert "judges your traces" not in str(attribution._answer(asked, view))
     monkeypatch.setattr(attribution, "FUSED_LIVE", "ngram-word")
     answer = plain(attribution._answer(asked, view))
     assert re.search(r"The reader that judges your traces: .*Word n-grams.*, [.\d]+\s?%\.", answer)
-    assert "Live, for" not in str(attribution._answer(asked, dataclasses.replace(view, reader="ngram-word")))
+    assert "judges your traces" not in str(attribution._answer(asked, dataclasses.replace(view, reader="ngram-word")))
 
 
 @pytest.mark.parametrize(
